@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.areas.compat import postmark_mapping, resend_mapping
+from api.areas.compat import postmark_mapping, postmark_read_mapping, resend_mapping
 from api.areas.compat.field_names import FieldNames
 from api.areas.compat.schemas import PostmarkEmail, ResendEmail
 from engine.base.errors import ErrorType, Refusal, invalid
@@ -170,3 +170,19 @@ def test_refusals_keep_their_evidence() -> None:
     named = postmark_mapping.NAMES.refusal(refusal)
 
     assert (named.kind, named.retry_after_s, named.fields) == (refusal.kind, 60, {"limit": 100, "sentToday": 100})
+
+
+@pytest.mark.parametrize(
+    ("fromdate", "todate", "since", "until"),
+    [
+        ("2026-07-01", "2026-07-01", "2026-07-01T04:00:00.000Z", "2026-07-02T04:00:00.000Z"),
+        # Clocks in New York go forward on March 8: that day has 23 hours.
+        ("2026-03-08", "2026-03-08", "2026-03-08T05:00:00.000Z", "2026-03-09T04:00:00.000Z"),
+        ("2026-07-01T12:00:00", "2026-07-01T12:00:00", "2026-07-01T16:00:00.000Z", "2026-07-01T16:00:01.000Z"),
+        ("2026-07-01T12:00:00Z", None, "2026-07-01T12:00:00.000Z", None),
+    ],
+)
+def test_dates_of_postmarks_searches_are_in_eastern_time_and_inclusive(
+    fromdate: str, todate: str | None, since: str, until: str | None
+) -> None:
+    assert postmark_read_mapping.period(fromdate, todate) == {"since": since, "until": until}

@@ -180,6 +180,7 @@ async def test_the_client_of_postmark_searches_messages(
         ({"fromdate": "yesterday"}, "`fromdate`"),
         ({"recipient": "ann"}, "`recipient`"),
         ({"offset": 1_000}, "`count` and `offset`"),
+        ({"tag": "a\0b"}, "`tag`"),
     ):
         with pytest.raises(ClientError, match=name):
             await called(partial(postmark.messages.outbound.all, **words))
@@ -257,9 +258,25 @@ async def test_postmarks_dump_lists_suppressions_by_stream(api: Api, account: Te
     assert (await dump(query="?SuppressionReason=HardBounce")).json == {"Suppressions": []}
     assert len((await dump(query="?EmailAddress=a@people.test")).json["Suppressions"]) == 1
     assert (await dump(query="?EmailAddress=c@people.test")).json == {"Suppressions": []}
-    assert (await dump("unknown")).json["ErrorCode"] == 1226
+    for name in ("unknown", "%00"):
+        assert (await dump(name)).json["ErrorCode"] == 1226
     assert (await dump(query="?Origin=Admin")).json["ErrorCode"] == 300
     assert (await dump(query="?SuppressionReason=x")).json["ErrorCode"] == 300
+
+
+async def test_text_that_the_database_cant_hold_is_refused(api: Api, account: TestAccount) -> None:
+    for path in (
+        "/messages/outbound?messagestream=%00", "/messages/outbound?recipient=%00", "/messages/outbound?tag=%00",
+        "/bounces?messagestream=%00", "/bounces?emailFilter=%00", "/bounces?type=%00", "/bounces?fromdate=%00",
+        "/message-streams/outbound/suppressions/dump?EmailAddress=%00",
+    ):  # fmt: skip
+        found = await api.get(f"/v1/compat/postmark{path}", account.token)
+        assert (found.status, found.json["ErrorCode"]) == (422, 300), path
+    for name in ("messages/outbound", "bounces"):
+        for since, until in (("0001-01-01", "9999-12-31"), ("1900-01-01", "9000-01-01"), ("2020-01-01", "9999-12-31")):
+            query = f"?fromdate={since}&todate={until}"
+            far = await api.get(f"/v1/compat/postmark/{name}{query}", account.token)
+            assert far.status in (200, 422), (far, query)
 
 
 async def test_a_limited_key_sees_the_bounces_of_its_domains(

@@ -29,6 +29,7 @@ from engine.sending.messages.types import MessageRow, RecipientRow
 from engine.sending.suppressions.types import Reason, SuppressionRow
 
 EASTERN: Final = ZoneInfo("America/New_York")  # of the dates in Postmark's searches
+_SECOND: Final = timedelta(seconds=1)
 _WAITING: Final = frozenset({Status.SCHEDULED, Status.QUEUED})
 _EVENT_TYPES: Final = {
     EventType.DELIVERED: "Delivered", EventType.DEFERRED: "Transient", EventType.BOUNCED: "Bounced",
@@ -219,14 +220,15 @@ def _moment(field: str, text: str) -> tuple[datetime, datetime]:
     """Return the beginning of a day or a time of Postmark's searches, and the first moment after it."""
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        begins = (found if found.tzinfo else found.replace(tzinfo=EASTERN)).astimezone(UTC)
+        is_day = len(text) <= len("2026-11-20") and found.time() == time()
+        # A day ends at the next midnight, which may be 23 or 25 hours away.
+        after = (found + timedelta(days=1)).replace(tzinfo=EASTERN).astimezone(UTC) if is_day else begins + _SECOND
+    except (ValueError, OverflowError):
         raise invalid(
             field, f"`{field}` is {text[:40]!r}; it must be a day or a time such as 2026-11-20 or 2026-11-20T08:00:00."
         ) from None
-    begins = found if found.tzinfo else found.replace(tzinfo=EASTERN)
-    is_day = len(text) <= len("2026-11-20") and found.time() == time()
-    after = (begins + timedelta(days=1)) if is_day else begins + timedelta(seconds=1)
-    return begins.astimezone(UTC), after.astimezone(UTC)
+    return begins, after
 
 
 def _iso(at: datetime | None) -> str | None:

@@ -26,6 +26,7 @@ from api.http.operation import Area, Call, LimitedKeys, Operation, Streamed
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.list_cursors import ListPlace
+from engine.base.slugs import is_slug
 from engine.mail.address import BadAddress, canonical
 from engine.sending.bounces import rules as bounce_rules
 from engine.sending.bounces import store as bounces
@@ -114,9 +115,9 @@ async def dump_suppressions(call: Call, query: PostmarkSuppressionsQuery) -> Str
     """Stream the suppressed addresses of a stream, newest first. Who unsubscribed still gets transactional mail."""
     _refuse_given(query, "Origin", "fromdate", "todate")
     wanted = mapping.reasons_of(query.suppression_reason)
-    name = mapping.stream_of(call.path["stream"])
-    stream = await streams.READ_SLUG.first(call.services.pool, call.account_id, name)
-    if stream is None or stream.deleted_at is not None:
+    name = mapping.stream_of(call.path["stream"]) or ""
+    stream = is_slug(name) and await streams.READ_SLUG.first(call.services.pool, call.account_id, name)
+    if not stream or stream.deleted_at is not None:
         raise not_found("stream")
     if name == DEFAULT_STREAM:
         wanted -= {Reason.UNSUBSCRIBE}

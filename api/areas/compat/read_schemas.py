@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from api.areas.compat.schemas import REFUSED, postmark_name, says
+from engine.sending.emails.types import Slug
 
 MAX_FOUND = 1_000  # messages or bounces that a search of Postmark can reach: count and offset together
 _MESSAGE_ID = "msg_01m83bkgj1f3vt13eb7tpw8q5h"
@@ -128,7 +129,7 @@ class PostmarkMessagesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     offset: _Offset = 0
     recipient: Annotated[str | None, says("The address of any recipient", _ANN)] = None
     tag: Annotated[str | None, says("The tag", "receipt")] = None
-    messagestream: Annotated[str | None, says("The stream; `outbound` is `transactional`", "outbound")] = None
+    messagestream: Annotated[Slug | None, says("The stream; `outbound` is `transactional`", "outbound")] = None
     fromdate: _Day = None
     todate: _Day = None
     fromemail: Annotated[str | None, says(f"{REFUSED}: search in `GET /v1/messages?search=`", "x")] = None
@@ -204,7 +205,7 @@ class PostmarkBouncesQuery(Struct, forbid_unknown_fields=True, kw_only=True, ren
     offset: _Offset = 0
     type: Annotated[str | None, says("`HardBounce`, `SoftBounce` or `Blocked`", "HardBounce")] = None
     email_filter: Annotated[str | None, says("The complete address of the recipient", _ANN)] = None
-    messagestream: Annotated[str | None, says("The stream; `outbound` is `transactional`", "outbound")] = None
+    messagestream: Annotated[Slug | None, says("The stream; `outbound` is `transactional`", "outbound")] = None
     fromdate: _Day = None
     todate: _Day = None
     inactive: Annotated[str | None, says(f"{REFUSED}: read `Inactive` of each, or `GET /v1/suppressions`", "x")] = None
