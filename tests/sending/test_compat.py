@@ -1,11 +1,10 @@
 """Sending through the endpoints for clients of Resend and Postmark, with the real clients pointed at them."""
 
-import asyncio
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 import pytest
@@ -23,27 +22,18 @@ from resend.exceptions import (
 from engine.base import clock
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Api
+from tests.harness.foreign_clients import called, resend_pointing_at
 from tests.harness.sending import stored, suppress
-
-Value = TypeVar("Value")
 
 
 @pytest.fixture(autouse=True)
 def resend_points_here(api: Api, account: TestAccount) -> Iterator[None]:
-    """Change the two settings that somebody who switches would change."""
-    before = resend.api_key, resend.api_url
-    resend.api_key, resend.api_url = account.token, f"{api.base_url}/v1/compat/resend"
-    yield
-    resend.api_key, resend.api_url = before
+    with resend_pointing_at(api, account.token):
+        yield
 
 
 def postmark(api: Api, token: str) -> PostmarkClient:
     return PostmarkClient(server_token=token, root_api_url=api.base_url)
-
-
-async def called(work: Callable[[], Value]) -> Value:
-    """Run a call of a client that blocks."""
-    return await asyncio.to_thread(work)
 
 
 def email(account: TestAccount, **fields: Any) -> Any:

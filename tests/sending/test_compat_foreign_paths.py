@@ -1,9 +1,8 @@
 """Calls of other services' clients that are not offered answer in their form, with what to use instead."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 import pytest
@@ -14,8 +13,7 @@ from resend.exceptions import ResendError
 
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
-
-Value = TypeVar("Value")
+from tests.harness.foreign_clients import called, resend_pointing_at
 
 
 @pytest.fixture
@@ -25,15 +23,8 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
 
 @pytest.fixture(autouse=True)
 def resend_points_here(api: Api, account: TestAccount) -> Iterator[None]:
-    before = resend.api_key, resend.api_url
-    resend.api_key, resend.api_url = account.token, f"{api.base_url}/v1/compat/resend"
-    yield
-    resend.api_key, resend.api_url = before
-
-
-async def called(work: Callable[[], Value]) -> Value:
-    """Run a call of a client that blocks."""
-    return await asyncio.to_thread(work)
+    with resend_pointing_at(api, account.token):
+        yield
 
 
 async def test_other_calls_of_resends_client_say_what_to_use(api: Api) -> None:

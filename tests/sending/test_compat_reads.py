@@ -1,10 +1,9 @@
 """Reading through the endpoints for clients of Resend and Postmark, with the real clients pointed at them."""
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 import pytest
@@ -16,9 +15,9 @@ from resend.exceptions import ResendError
 from engine.base import clock
 from tests.harness.accounts import TestAccount, add_domain, add_key, make_account
 from tests.harness.api import Api
+from tests.harness.foreign_clients import called, resend_pointing_at
 from tests.harness.settling import settle
 
-Value = TypeVar("Value")
 UNKNOWN = (550, "5.1.1 no such user")
 BLOCKED = (550, "5.7.1 blocked by policy")
 
@@ -30,20 +29,13 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
 
 @pytest.fixture(autouse=True)
 def resend_points_here(api: Api, account: TestAccount) -> Iterator[None]:
-    before = resend.api_key, resend.api_url
-    resend.api_key, resend.api_url = account.token, f"{api.base_url}/v1/compat/resend"
-    yield
-    resend.api_key, resend.api_url = before
+    with resend_pointing_at(api, account.token):
+        yield
 
 
 @pytest.fixture
 def postmark(api: Api, account: TestAccount) -> PostmarkClient:
     return PostmarkClient(server_token=account.token, root_api_url=api.base_url)
-
-
-async def called(work: Callable[[], Value]) -> Value:
-    """Run a call of a client that blocks."""
-    return await asyncio.to_thread(work)
 
 
 async def sent(api: Api, account: TestAccount, to: str = "ann@people.test", **fields: Any) -> str:
