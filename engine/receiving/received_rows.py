@@ -21,7 +21,7 @@ from engine.mail.received import ReceivedSummary
 from engine.mail.received_header import ReceivedAddress
 from engine.mail.searchable_text import searchable_text
 from engine.receiving.inbound_messages.rules import SPAM_THRESHOLD, thread_key
-from engine.receiving.inbound_messages.types import ReceivedContent
+from engine.receiving.inbound_messages.types import ReceivedFields
 from engine.receiving.types import InboundRecipient, ReceivedEnvelope, ScanResult
 from engine.store.row_sets import Column, RowSet, columns_of
 
@@ -29,7 +29,7 @@ MAX_SEARCH_TEXT = 8_192  # characters of the readable text that the search in bo
 MAX_EVENT_ENTRIES = 50  # of `to` and `attachments` in an event, which is kept in memory, tailed and posted whole
 
 
-class IncomingMail(ReceivedContent, frozen=True, kw_only=True):
+class IncomingMail(ReceivedFields, frozen=True, kw_only=True):
     """A received message as stored once for all its recipients."""
 
     digest: bytes  # SHA-256 over envelope sender and bytes
@@ -271,7 +271,7 @@ MESSAGE = RowSet(
     "message",
     StoredMessage,
     *columns_of(
-        ReceivedContent,
+        ReceivedFields,
         "mail",
         repeated={"envelope_from", "remote_ip", "helo", "cc", "attachments", "warnings"},
     ),

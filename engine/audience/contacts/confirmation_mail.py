@@ -18,14 +18,14 @@ class ConfirmationMail(Struct, frozen=True):
     html: str
 
 
-class _Texts(Struct, frozen=True):
+class _ConfirmationTexts(Struct, frozen=True):
     subject: str
     ask: str
     button: str
     ignore: str
 
 
-_TEXTS: Final = localized(__file__, "confirmation_mail.toml", _Texts)
+_TEXTS: Final = localized(__file__, "confirmation_mail.toml", _ConfirmationTexts)
 
 
 def confirmation_mail(locale: Locale, *, sender: str, url: str) -> ConfirmationMail:

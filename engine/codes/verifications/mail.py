@@ -27,7 +27,7 @@ class LogoImage(Struct, frozen=True):
     height: int
 
 
-class _Texts(Struct, frozen=True):
+class _CodeTexts(Struct, frozen=True):
     subject: str
     subject_of: str
     intro: str
@@ -37,7 +37,7 @@ class _Texts(Struct, frozen=True):
     ignore: str
 
 
-TEXTS: Final = localized(__file__, "mail_texts.toml", _Texts)
+TEXTS: Final = localized(__file__, "mail_texts.toml", _CodeTexts)
 
 
 def language(locale: str) -> str:

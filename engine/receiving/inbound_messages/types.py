@@ -17,7 +17,7 @@ class Routed(StrEnum):
     ALL = "all"
 
 
-class ReceivedContent(Struct, frozen=True):
+class ReceivedFields(Struct, frozen=True):
     """The stored fields that are taken from a received message and its SMTP transaction, named as their columns.
 
     Those who store, list and fetch received mail use this type; the API shows a field by giving it a property.
@@ -45,7 +45,7 @@ class ReceivedContent(Struct, frozen=True):
     warnings: Json
 
 
-class ReceivedRow(ReceivedContent, frozen=True):
+class ReceivedRow(ReceivedFields, frozen=True):
     """A received message of an account, as stored."""
 
     id: UUID
