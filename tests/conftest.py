@@ -320,7 +320,7 @@ async def zone() -> AsyncIterator[Responder]:
 
 @pytest.fixture
 async def door(settings: Settings) -> AsyncIterator[Process]:
-    """One accepting process on the shared database."""
+    """Provide an acceptor on the shared database, as one process has it."""
     async with process(settings) as one:
         yield one
 

@@ -23,7 +23,7 @@ _OVER_S: Final = 0.1  # how often a user looks at a load that is over
 
 
 class LoadRun:
-    """Whether the load has begun and is over, the number of messages offered, and the file of what was sent."""
+    """The progress of a load: begun, over, messages offered, and the file in which each send is recorded."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self.plan = plan

@@ -39,7 +39,6 @@ STORE_WAIT_S = 60.0  # for PostgreSQL during the start; a failover or the recove
 _STORE_POLL_S = 0.5
 INTERRUPTED = 130
 Done = TypeVar("Done")
-_FIRST_RUN = "first-run.json"
 
 
 _PLAIN = (
@@ -131,7 +130,7 @@ async def _start_all(
     process_specs.empty_metrics(state)
     log_levels.forget(state)
     first_run: dict[str, Any] = {}
-    is_first_run = not (state / _FIRST_RUN).exists()
+    is_first_run = not (state / local_mode.FIRST_RUN).exists()
     if _runs_local_peers(settings):
         console.stage("Starting the local DNS responder and the sink")
         for spec in process_specs.helpers(settings):
@@ -145,7 +144,7 @@ async def _start_all(
     ready = _ready_line(settings, first_run, time.monotonic() - began)
     lines = [ready, *await _notes(settings, servers.get("database_url"), first_run, console)]
     if is_first_run and first_run:
-        lines.append(_first_send_command(first_run, state / _FIRST_RUN, show_key=console.terminal))
+        lines.append(_first_send_command(first_run, state / local_mode.FIRST_RUN, show_key=console.terminal))
     return lines
 
 
@@ -341,7 +340,7 @@ def _ready_line(settings: Settings, first_run: Mapping[str, Any], took_s: float)
     if _runs_local_peers(settings):
         parts.append(f"sink {settings.state / 'sink'}")
     if first_run:
-        parts.append(f"first run {settings.state / _FIRST_RUN}")
+        parts.append(f"first run {settings.state / local_mode.FIRST_RUN}")
     return f"Waybill is ready in {took_s:.1f} s: " + " · ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What `ops up` says about sending over SMTP from this machine."""
+"""The line of `ops up` that says how programs on this machine send over SMTP."""
 
 from pathlib import Path
 from typing import Any

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from api.areas.compat import postmark_read_mapping as mapping
 from api.areas.compat import stored
-from api.areas.compat.forms import KEY_HEADER, KEY_HEADER_FIELD, POSTMARK_ERRORS
+from api.areas.compat.forms import KEY_HEADER, KEY_HEADER_FIELD, POSTMARK_ERRORS, POSTMARK_PATH
 from api.areas.compat.read_schemas import (
     PostmarkActivated,
     PostmarkBounce,
@@ -261,7 +261,7 @@ _SUPPRESSED: Final = Area(
 
 def _operation(method: str, path: str, handler: Any, summary: str, area: Area, **fields: Any) -> Operation:
     return Operation(
-        method, f"/v1/compat/postmark{path}", handler, summary, area, key_header=KEY_HEADER,
+        method, f"{POSTMARK_PATH}{path}", handler, summary, area, key_header=KEY_HEADER,
         headers=(KEY_HEADER_FIELD,), errors=POSTMARK_ERRORS, **({"note": _NOTE} | fields),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What Resend and Postmark answer when clients read: messages, domains, bounces and suppressions.
+"""Declare the queries and replies of reading in the form of Resend and Postmark.
 
 Resend: https://resend.com/docs/api-reference/emails/retrieve-email, `…/list-emails`, `…/domains/get-domain`. Postmark:
 https://postmarkapp.com/developer/api/messages-api, `…/bounce-api`, `…/suppressions-api`.
@@ -166,7 +166,7 @@ class PostmarkMessage(Struct, kw_only=True, rename=postmark_name):
 
 
 class PostmarkEvent(Struct, rename=postmark_name):
-    """What happened to a message at one recipient."""
+    """An event of a message at one recipient, as Postmark shows it."""
 
     recipient: Annotated[str, says("The address", _ANN)]
     type: Annotated[str, says("`Delivered`, `Transient` (it is retried) or `Bounced`", "Delivered")]

@@ -4,7 +4,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from api.areas.compat import resend_mapping, stored
-from api.areas.compat.forms import RESEND_ERRORS
+from api.areas.compat.forms import RESEND_ERRORS, RESEND_PATH
 from api.areas.compat.read_schemas import (
     ResendChange,
     ResendChanged,
@@ -166,61 +166,28 @@ _DOMAINS: Final = Area(
     owner_check=owner_checks.domain,
     id_of=ids.Kind.DOMAIN,
 )
+
+
+def _operation(method: str, path: str, handler: Any, summary: str, area: Area, *refusals: ErrorType) -> Operation:
+    return Operation(
+        method, f"{RESEND_PATH}{path}", handler, summary, area, note=_NOTE, errors=RESEND_ERRORS, refusals=refusals
+    )
+
+
 OPERATIONS = (
-    Operation(
-        "GET",
-        "/v1/compat/resend/emails",
-        list_messages,
-        "List messages in the form of Resend's `GET /emails`",
-        _SENT,
-        note=_NOTE,
-        errors=RESEND_ERRORS,
+    _operation("GET", "/emails", list_messages, "List messages in the form of Resend's `GET /emails`", _SENT),
+    _operation("GET", "/emails/{id}", read_message, "Read a message in the form of Resend's `GET /emails/{id}`", _SENT),
+    _operation(
+        "PATCH", "/emails/{id}", change_message,
+        "Give a scheduled message another time as Resend's `PATCH /emails/{id}`", _SENT,
+        ErrorType.INVALID_STATE, ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED,
     ),
-    Operation(
-        "GET",
-        "/v1/compat/resend/emails/{id}",
-        read_message,
-        "Read a message in the form of Resend's `GET /emails/{id}`",
-        _SENT,
-        note=_NOTE,
-        errors=RESEND_ERRORS,
+    _operation(
+        "POST", "/emails/{id}/cancel", cancel_message,
+        "Cancel a scheduled message as Resend's `POST /emails/{id}/cancel`", _SENT, ErrorType.INVALID_STATE,
     ),
-    Operation(
-        "PATCH",
-        "/v1/compat/resend/emails/{id}",
-        change_message,
-        "Give a scheduled message another time as Resend's `PATCH /emails/{id}`",
-        _SENT,
-        note=_NOTE,
-        errors=RESEND_ERRORS,
-        refusals=(ErrorType.INVALID_STATE, ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED),
+    _operation("GET", "/domains", list_domains, "List domains in the form of Resend's `GET /domains`", _DOMAINS),
+    _operation(
+        "GET", "/domains/{id}", read_domain, "Read a domain in the form of Resend's `GET /domains/{id}`", _DOMAINS
     ),
-    Operation(
-        "POST",
-        "/v1/compat/resend/emails/{id}/cancel",
-        cancel_message,
-        "Cancel a scheduled message as Resend's `POST /emails/{id}/cancel`",
-        _SENT,
-        note=_NOTE,
-        errors=RESEND_ERRORS,
-        refusals=(ErrorType.INVALID_STATE,),
-    ),
-    Operation(
-        "GET",
-        "/v1/compat/resend/domains",
-        list_domains,
-        "List domains in the form of Resend's `GET /domains`",
-        _DOMAINS,
-        note=_NOTE,
-        errors=RESEND_ERRORS,
-    ),
-    Operation(
-        "GET",
-        "/v1/compat/resend/domains/{id}",
-        read_domain,
-        "Read a domain in the form of Resend's `GET /domains/{id}`",
-        _DOMAINS,
-        note=_NOTE,
-        errors=RESEND_ERRORS,
-    ),
-)
+)  # fmt: skip

@@ -220,7 +220,7 @@ _KEYS = Area("Compatibility", writes=("emails:send",), limited_keys=LimitedKeys.
 
 
 class _Send(Struct, frozen=True):
-    """What the operations of one service have in common."""
+    """The fields that all send operations for the clients of one service share."""
 
     note: str
     errors: ErrorForm

@@ -57,7 +57,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """relay: Port of SMTP submission with TLS from the first octet."""
     submission_open: bool | None = None
     """relay: Take mail without TLS and login on the submission port from programs on this machine, over loopback, for
-    the account of the first run; STARTTLS is then not offered to them. unset: in local mode. Refused in live mode."""
+    the account of the first run; STARTTLS is then not offered to them. Refused in live mode; unset: in local mode."""
     mx_host: str = "127.0.0.1"
     """mx: Address that the server for incoming mail listens on."""
     mx_port: int = 2525

@@ -34,7 +34,7 @@ MESSAGE: Final = "Subject: Hello\r\n\r\nIt works.\r\n"
 
 
 class Sending(Struct, frozen=True):
-    """What a client is told: the server, the addresses, the certificate to trust, and a folder for its files."""
+    """The settings of a client: server, addresses, the certificate to trust, and a folder for its files."""
 
     host: str
     port: int
