@@ -6,10 +6,8 @@
 import argparse
 import asyncio
 import functools
-import gc
 import os
 import resource
-import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +16,7 @@ import asyncpg
 import structlog
 import uvloop
 
-from engine.base import logs
+from engine.base import logs, scheduling
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
@@ -88,24 +86,17 @@ def give_way() -> None:
             Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
-async def run(settings: Settings, name: str) -> None:
-    """Deliver until SIGTERM or SIGINT, then drain."""
+async def run(settings: Settings, name: str, stop: asyncio.Event | None = None) -> None:
+    """Deliver until `stop` is set (default: at SIGTERM or SIGINT), then drain."""
+    stop = stop or scheduling.stop_event()
     if settings.database_url is None or settings.redis_url is None:
         raise RuntimeError("an mta process needs WAYBILL_DATABASE_URL and WAYBILL_REDIS_URL")
-    gc.freeze()  # what is loaded by now stays loaded: collections need not scan it
-    gc.set_threshold(50_000, 20, 100)  # deliveries make few cycles; the default scans 70 times as often
+    scheduling.keep_loaded()
     _allow_files(settings.mta_connections + SPARE_FILES)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     stores = await Stores.open(settings, name)
     mta = await DeliveryProcess.start(settings, name, stores)
     work = asyncio.create_task(mta.work())
-    ended = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        ended.cancel()
-        work.result()  # raises the error that ended it: the supervisor starts a fresh process
+    await scheduling.first_of(work, stop)
     await _stop(mta, work, settings.drain_s)
     await mta.close()
     await stores.close()
@@ -139,7 +130,7 @@ class Stores:
         assert settings.database_url is not None
         assert settings.redis_url is not None
         pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
-        membership = await open_pool(settings.database_url, name=f"{name} membership", largest=2)
+        membership = await open_pool(settings.database_url, name=f"{name} membership", largest=2, alone=True)
         loading = await open_pool(settings.database_url, name=f"{name} loading", largest=3, generic=True)
         settling = await open_pool(settings.database_url, name=f"{name} settling", largest=2, generic=True)
         client = redis_store.connect(settings.redis_url)

@@ -19,6 +19,7 @@ from api.http.paging import page_of
 from engine.accounts.request_log import rules as request_log
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, unavailable
+from engine.base.pace import PACE
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
@@ -104,6 +105,8 @@ def _responder(context: RequestContext, operation: Operation) -> Responder:
         finally:
             if call.memory is not None:
                 call.memory.release()
+            if operation.method != "GET":
+                PACE.touch()
             seconds = time.perf_counter() - began
             _log_request(context, call, response, shown_path or request.path, status, seconds, refused)
         context.on_answer(id_of_operation, int(str(response.status)[:3]), refused)

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from engine.base.pace import PACE
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -111,6 +113,7 @@ class GroupCommit(Generic[Item, Result]):
         while self._entries:
             await self._pace()
             self._batch = self._taken()
+            PACE.touch()
             self._began = asyncio.get_running_loop().time()
             if self._batch:
                 await self._settle(self._batch)

@@ -20,10 +20,12 @@ import structlog
 from msgspec import Struct
 
 from engine.base import clock, ids
+from engine.base.pace import PACE
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
 
 SHOW_S = 3.0
+QUIET_SHOW_S = 3 * SHOW_S  # in a quiet service of the small profile
 GONE_S = 5 * SHOW_S  # without a report for this long, a process hangs, is cut off or has crashed
 FORGET_S = 600.0
 RATE_S = 60.0
@@ -83,7 +85,7 @@ class ProcessRegistration:
                     await self.show()
                 except DatabaseUnavailable as error:
                     _log.debug("process not registered", error=repr(error))
-                await asyncio.sleep(SHOW_S)
+                await PACE.wait(SHOW_S, QUIET_SHOW_S)
         finally:
             with suppress(DatabaseUnavailable, TimeoutError):
                 async with asyncio.timeout(LEAVE_S):

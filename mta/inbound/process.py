@@ -4,8 +4,6 @@
 """
 
 import asyncio
-import gc
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
+from engine.base import scheduling
 from engine.base.settings import Settings
 from engine.receiving.receive import Receiver
 from engine.receiving.recipients import RecipientLookup
@@ -115,27 +114,24 @@ async def run(
     given: Sequence[tuple[socket.socket, bool]] = (),
     *,
     name: str = "mx",
+    stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `given` are open sockets, as for `SmtpServer.start`."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """Serve until `stop` is set (default: at SIGTERM or SIGINT).
+
+    `given` are open sockets, as for `SmtpServer.start`.
+    """
+    stop = stop or scheduling.stop_event()
     services = await open_services(settings, certificate, key, name=name)
     counters.show_scans()
     services.server.start(given)
     if services.policies is not None:
         await services.policies.start(settings.mx_host)
-    gc.freeze()  # the collector need not scan modules that stay loaded
-    gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default collects 70 times as often
+    scheduling.keep_loaded()
     sys.setswitchinterval(SWITCH_S)
     socket_activation.tell_ready()
     _log.info("serving", port=settings.mx_port)
     work = asyncio.create_task(_background(services, name))
-    ended = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        ended.cancel()
-        work.result()  # raise its exception: the supervisor starts a new process
+    await scheduling.first_of(work, stop)
     _log.info("draining", sessions=services.server.sessions)
     await services.server.drain(settings.drain_s)
     work.cancel()

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import structlog
 
+from engine.base.pace import PACE
 from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.sending.settle import DeliveryAttempt, Settler
@@ -56,7 +57,7 @@ class OutcomeJournal:
                     await asyncio.sleep(GATHER_S if done else RETRY_S)
                 else:
                     self.clear()
-                    await self._settler.until_unavailable(LOOK_EVERY_S)
+                    await self._settler.until_unavailable(PACE.interval(LOOK_EVERY_S))
         finally:
             if self._file is not None:
                 self._file.close()

@@ -14,6 +14,7 @@ import asyncpg
 import structlog
 
 from engine.base import clock
+from engine.base.pace import PACE
 from engine.base.settings import Settings
 from engine.delivery import sites_store
 from engine.delivery.routes import Route
@@ -37,6 +38,7 @@ from mta.outbound.source_ips.unspent_quota import UnspentQuota
 from mta.outbound.tasks import DeliveryTasks
 
 TEND_S = 0.125
+TEND_QUIET_S = 1.0
 MEASURE_S = 0.5
 LOOK_LATE_S = 2.0
 FORGETTING = 0.9  # part of the longest turn that is kept with every measurement
@@ -228,7 +230,7 @@ class ScheduleStage:
         has waited long; forget idle sites; until cancelled."""
         ticks = 0
         while True:
-            await asyncio.sleep(TEND_S)
+            await PACE.wait(TEND_S, TEND_QUIET_S)
             ticks += 1
             await self._measure_loop()
             await self.refresh()

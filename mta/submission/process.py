@@ -5,8 +5,6 @@
 
 import asyncio
 import functools
-import gc
-import signal
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +15,7 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
+from engine.base import scheduling
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.people.api_keys.key_auth import TOUCH_S, Keys
@@ -95,23 +94,20 @@ async def run(
     given: Sequence[tuple[socket.socket, bool]] = (),
     *,
     name: str = "relay",
+    stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `given` are open sockets, as for `SubmissionServer.start`."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """Serve until `stop` is set (default: at SIGTERM or SIGINT).
+
+    `given` are open sockets, as for `SubmissionServer.start`.
+    """
+    stop = stop or scheduling.stop_event()
     services = await open_services(settings, certificate, key, name=name)
     services.server.start(given)
-    gc.freeze()  # the collector need not scan modules that stay loaded
-    gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default collects 70 times as often
+    scheduling.keep_loaded()
     socket_activation.tell_ready()
     _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
     work = asyncio.create_task(_background(services, name))
-    ended = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        ended.cancel()
-        work.result()  # raise its exception: the supervisor starts a new process
+    await scheduling.first_of(work, stop)
     _log.info("draining", sessions=services.server.sessions)
     await services.server.drain(settings.drain_s)
     work.cancel()

@@ -11,7 +11,7 @@ from ops.host.control import Refused, Say
 from ops.host.supervise import ChildStatus, StartFailed, Supervisor
 
 READY_S: Final = 60.0
-_KINDS: Final = ("api", "relay", "mx", "mta", "worker", "metrics")  # in the order of a message's way
+_KINDS: Final = ("api", "host", "relay", "mx", "mta", "worker", "metrics")  # in the order of a message's way
 
 
 def kind(name: str) -> str:

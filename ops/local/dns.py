@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import socket
 import struct
 import sys
@@ -32,7 +31,7 @@ import dns.rrset
 import uvloop
 from msgspec import Struct
 
-from engine.base import settings
+from engine.base import scheduling, settings
 from engine.sending.domains.service import identity
 from ops.local import dns_plain
 from ops.local.published_records import Published
@@ -384,13 +383,15 @@ def _encoded(response: dns.message.Message, query: dns.message.Message, transpor
 
 
 async def serve(
-    host: str, port: int, sink: tuple[str, int], given: settings.Settings, texts: Mapping[str, Sequence[str]]
+    host: str,
+    port: int,
+    sink: tuple[str, int],
+    given: settings.Settings,
+    texts: Mapping[str, Sequence[str]],
+    stop: asyncio.Event | None = None,
 ) -> None:
-    """Run the DNS server until SIGTERM or SIGINT; `texts` are further TXT records by name."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    """Run the DNS server until `stop` is set (default: at SIGTERM or SIGINT); `texts` are more TXT records by name."""
+    stop = stop or scheduling.stop_event()
     zone = Published(given.database_url, identity(given) if given.key_pepper else None)
     responder = local_world(cast("Lookup", zone), sink[0])
     for name, values in texts.items():

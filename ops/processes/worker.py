@@ -7,7 +7,6 @@ runs again at its next turn.
 import asyncio
 import os
 import random
-import signal
 import time
 from contextlib import suppress
 from typing import Final
@@ -26,6 +25,7 @@ from engine.audience.broadcasts import outcomes, reviews
 from engine.audience.broadcasts.run import BroadcastRunner
 from engine.audience.contacts import jobs as contacts
 from engine.base import logs, scheduling
+from engine.base.pace import PACE
 from engine.base.settings import Settings, load
 from engine.codes.address_checks import service as address_checks
 from engine.codes.verifications import jobs as verifications
@@ -79,13 +79,11 @@ def main() -> None:
         raise SystemExit(str(error)) from None
 
 
-async def run(settings: Settings) -> None:
-    """Run all jobs, webhook posting and the metrics server until SIGTERM or SIGINT."""
+async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
+    """Run all jobs, webhook posting and the metrics server until `stop` is set (default: at SIGTERM or SIGINT)."""
     if settings.database_url is None:
         raise RuntimeError("The worker needs WAYBILL_DATABASE_URL. Set it, or start Waybill with `ops up`.")
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop or scheduling.stop_event()
     pool = await open_current(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     forwarder = Forwarder(pool, settings)
@@ -125,7 +123,8 @@ async def _repeat(job: Job, pool: asyncpg.Pool, settings: Settings) -> None:
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others
             gauges.JOB_FAILED.labels(job.name).inc()
             _log.exception("job failed", job=job.name)
-        await asyncio.sleep(job.wait_s(time.monotonic() - began) * _random.uniform(*SPREAD))
+        wait_s = job.wait_s(time.monotonic() - began) * _random.uniform(*SPREAD)
+        await PACE.wait(wait_s, job.quiet_s)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from engine.base.settings import Settings, load
 from loadtests.ports import reserve_port, reserve_ports
-from ops.host import control, process_specs, up
+from ops.host import control, prepare, process_specs, up
 from ops.host.attach import NotRunning, attach
 from ops.host.console import UpConsole
 from ops.host.process_specs import PortTaken
@@ -197,12 +197,12 @@ def test_the_ready_line_names_every_door(tmp_path: Path) -> None:
 async def test_a_redis_that_does_not_answer_is_told_with_what_it_means(redis_url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    warning = await up._redis_warning(Settings(redis_url=f"redis://127.0.0.1:{port}/0"))
+    warning = await prepare.redis_warning(Settings(redis_url=f"redis://127.0.0.1:{port}/0"))
 
     assert warning is not None
     assert "Redis does not answer" in warning
     assert "Mail is accepted and delivered without it, up to 5 s later" in warning
-    assert await up._redis_warning(Settings(redis_url=redis_url)) is None
+    assert await prepare.redis_warning(Settings(redis_url=redis_url)) is None
 
 
 def test_a_state_folder_of_another_user_is_not_called_a_stopped_service(tmp_path: Path) -> None:
