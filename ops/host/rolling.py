@@ -40,6 +40,8 @@ class Roller:
         if self._busy.locked():
             raise Refused("A rolling restart is already in progress. Wait until it is done.")
         async with self._busy:
+            if self._supervisor.forks is not None:
+                self._supervisor.forks.refresh()  # new processes run the code now on disk
             for index, name in enumerate(wanted):
                 try:
                     await self._supervisor.renew(name, READY_S)
