@@ -15,7 +15,6 @@ from engine.accounts.audit.verifier import Verifier
 from engine.accounts.billing.configuration import configured
 from engine.accounts.request_log.recorder import RequestRecorder
 from engine.base import logs, scheduling
-from engine.base.pace import PACE
 from engine.base.settings import Settings, is_small
 from engine.codes.verifications.send import CodeSender
 from engine.delivery.hints import Hints
@@ -26,6 +25,7 @@ from engine.sending.accept import Acceptor
 from engine.store import metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
+from engine.store.pace import PACE
 from engine.store.passwords import Passwords
 from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate

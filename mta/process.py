@@ -21,7 +21,7 @@ from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
 from engine.sending.settle import DeliveryAttempt, Settler
-from engine.store import metrics, socket_activation
+from engine.store import metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.database_errors import DatabaseUnavailable
@@ -88,7 +88,7 @@ def give_way() -> None:
 
 async def run(settings: Settings, name: str, stop: asyncio.Event | None = None) -> None:
     """Deliver until `stop` is set (default: at SIGTERM or SIGINT), then drain."""
-    stop = stop or scheduling.stop_event()
+    stop = stop or stopping.stop_event()
     if settings.database_url is None or settings.redis_url is None:
         raise RuntimeError("an mta process needs WAYBILL_DATABASE_URL and WAYBILL_REDIS_URL")
     scheduling.keep_loaded()
@@ -96,7 +96,7 @@ async def run(settings: Settings, name: str, stop: asyncio.Event | None = None) 
     stores = await Stores.open(settings, name)
     mta = await DeliveryProcess.start(settings, name, stores)
     work = asyncio.create_task(mta.work())
-    await scheduling.first_of(work, stop)
+    await stopping.first_of(work, stop)
     await _stop(mta, work, settings.drain_s)
     await mta.close()
     await stores.close()

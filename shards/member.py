@@ -14,9 +14,9 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from engine.base.pace import PACE
 from engine.store.caches import Cache, bump
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from shards import lease, placement
 from shards.ownership import ShardOwnership
 from shards.ring import assign

@@ -19,10 +19,10 @@ from api.http.paging import page_of
 from engine.accounts.request_log import rules as request_log
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, unavailable
-from engine.base.pace import PACE
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
+from engine.store.pace import PACE
 
 WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.sending.accept)
 REQUEST_ID = "X-Request-Id"

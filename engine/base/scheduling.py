@@ -1,12 +1,10 @@
-"""Scheduling policy and stop signals of Waybill's processes.
+"""The scheduling policy and garbage collection of Waybill's processes.
 
-A process sets the policy at its start, before it has threads, which inherit it.
+A process sets its policy at its start, before it has threads, which inherit it.
 """
 
-import asyncio
 import gc
 import os
-import signal
 from contextlib import suppress
 
 
@@ -29,20 +27,3 @@ def keep_loaded() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-
-
-def stop_event() -> asyncio.Event:
-    """Return an event of the running loop that SIGTERM and SIGINT set."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
-
-
-async def first_of(work: "asyncio.Task[None]", stop: asyncio.Event) -> None:
-    """Wait until `stop` is set; raises the error of `work` if that ends before, so that the process is started anew."""
-    ended = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        ended.cancel()
-        work.result()

@@ -16,8 +16,8 @@ from uuid import UUID
 import structlog
 from msgspec import Struct
 
-from engine.base.pace import PACE
 from engine.delivery.partition import hint_stream
+from engine.store.pace import PACE
 from engine.store.redis import RedisClient, RedisCommand, RedisRefused, RedisUnavailable
 
 WAKE_CHANNEL = "wb:wake"
@@ -71,7 +71,7 @@ class Hints:
             self._task = asyncio.create_task(self._send_all())
 
     async def nudge(self) -> None:
-        """Pass a sign of life (`engine.base.pace`) on to the processes that listen on the wake channel."""
+        """Pass a sign of life (`engine.store.pace`) on to the processes that listen on the wake channel."""
         with suppress(RedisUnavailable, RedisRefused):
             await self._client.ask([RedisCommand(None, ("PUBLISH", WAKE_CHANNEL, ""))])
 

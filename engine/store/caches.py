@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary, WeakSet
 import asyncpg
 import structlog
 
-from engine.base.pace import PACE
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from engine.store.queries import Conn
 
 POLL_S = 0.4  # with the query, well under the promised second

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from engine.base.pace import PACE
+from engine.store.pace import PACE
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -6,8 +6,8 @@ from typing import Final
 import asyncpg
 from msgspec import Struct
 
-from engine.base.pace import QUIET_S
 from engine.base.settings import Settings
+from engine.store.pace import QUIET_S
 
 PUT_OFF: Final = 12  # intervals: the longest wait of a job that uses more than its share of the time
 
@@ -22,7 +22,7 @@ class Job(Struct, frozen=True):
     every_s: float
     run: Callable[[asyncpg.Pool, Settings], Awaitable[object]]
     share: float = 1.0
-    quiet_s: float = QUIET_S  # the wait in a quiet service of the small profile, if longer (`engine.base.pace`)
+    quiet_s: float = QUIET_S  # the wait in a quiet service of the small profile, if longer (`engine.store.pace`)
 
     def wait_s(self, took_s: float) -> float:
         """Return the seconds to wait after a run that took `took_s`."""

@@ -20,8 +20,8 @@ import structlog
 from msgspec import Struct
 
 from engine.base import clock, ids
-from engine.base.pace import PACE
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from engine.store.queries import Queries
 
 SHOW_S = 3.0

@@ -19,7 +19,7 @@ from engine.base import scheduling
 from engine.base.settings import Settings
 from engine.receiving.receive import Receiver
 from engine.receiving.recipients import RecipientLookup
-from engine.store import metrics, socket_activation
+from engine.store import metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import open_current
@@ -120,7 +120,7 @@ async def run(
 
     `given` are open sockets, as for `SmtpServer.start`.
     """
-    stop = stop or scheduling.stop_event()
+    stop = stop or stopping.stop_event()
     services = await open_services(settings, certificate, key, name=name)
     counters.show_scans()
     services.server.start(given)
@@ -131,7 +131,7 @@ async def run(
     socket_activation.tell_ready()
     _log.info("serving", port=settings.mx_port)
     work = asyncio.create_task(_background(services, name))
-    await scheduling.first_of(work, stop)
+    await stopping.first_of(work, stop)
     _log.info("draining", sessions=services.server.sessions)
     await services.server.drain(settings.drain_s)
     work.cancel()

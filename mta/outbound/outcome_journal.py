@@ -15,10 +15,10 @@ from uuid import UUID
 
 import structlog
 
-from engine.base.pace import PACE
 from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.sending.settle import DeliveryAttempt, Settler
+from engine.store.pace import PACE
 from mta.outbound.journal_file import JournalFile, LeftFile, left_files
 
 SLOW_S: Final = 0.5  # of a commit: 0.1 s at full load on a quiet machine

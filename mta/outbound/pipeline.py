@@ -13,7 +13,6 @@ from collections.abc import Collection
 import asyncpg
 import structlog
 
-from engine.base.pace import PACE
 from engine.base.settings import Settings
 from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.mx_routes import Router
@@ -22,6 +21,7 @@ from engine.mail.simulator import domain_of
 from engine.sending.settle import DeliveryAttempt, Settler
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from engine.store.redis import RedisClient
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.back_off import BackOff

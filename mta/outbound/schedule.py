@@ -14,7 +14,6 @@ import asyncpg
 import structlog
 
 from engine.base import clock
-from engine.base.pace import PACE
 from engine.base.settings import Settings
 from engine.delivery import sites_store
 from engine.delivery.routes import Route
@@ -22,6 +21,7 @@ from engine.delivery.sites_store import SiteRules
 from engine.delivery.sources import next_midnight
 from engine.delivery.wait_reasons import QueuedReason
 from engine.store.database_errors import BadData, DatabaseUnavailable
+from engine.store.pace import PACE
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.back_off import BackOff
 from mta.outbound.complete import CompleteStage

@@ -20,7 +20,7 @@ from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.people.api_keys.key_auth import TOUCH_S, Keys
 from engine.sending.accept import Acceptor
-from engine.store import metrics, socket_activation
+from engine.store import metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import open_current
@@ -100,14 +100,14 @@ async def run(
 
     `given` are open sockets, as for `SubmissionServer.start`.
     """
-    stop = stop or scheduling.stop_event()
+    stop = stop or stopping.stop_event()
     services = await open_services(settings, certificate, key, name=name)
     services.server.start(given)
     scheduling.keep_loaded()
     socket_activation.tell_ready()
     _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
     work = asyncio.create_task(_background(services, name))
-    await scheduling.first_of(work, stop)
+    await stopping.first_of(work, stop)
     _log.info("draining", sessions=services.server.sessions)
     await services.server.drain(settings.drain_s)
     work.cancel()

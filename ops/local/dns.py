@@ -3,6 +3,7 @@
 As a process (`python -m ops.local.dns --port 2653`) it routes all mail to the sink: any name has the MX record
 `10 mx.<name>.` and the address 127.0.0.1; names under `nxdomain.test` do not exist, those under `servfail.test`
 fail, and those under `nullmx.test` accept no mail (RFC 7505). The records that a customer's domain needs are read
+from engine.store import stopping
 from the database, so that domain verification works without public DNS.
 
 In tests a `Responder` serves its own zone: `responder.set(...)`, `responder.behave(...)`.
@@ -31,8 +32,9 @@ import dns.rrset
 import uvloop
 from msgspec import Struct
 
-from engine.base import scheduling, settings
+from engine.base import settings
 from engine.sending.domains.service import identity
+from engine.store import stopping
 from ops.local import dns_plain
 from ops.local.published_records import Published
 
@@ -391,7 +393,7 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Run the DNS server until `stop` is set (default: at SIGTERM or SIGINT); `texts` are more TXT records by name."""
-    stop = stop or scheduling.stop_event()
+    stop = stop or stopping.stop_event()
     zone = Published(given.database_url, identity(given) if given.key_pepper else None)
     responder = local_world(cast("Lookup", zone), sink[0])
     for name, values in texts.items():

@@ -39,8 +39,8 @@ from typing import Any, Final, Self
 
 import uvloop
 
-from engine.base import scheduling
 from engine.base.clock import iso, now
+from engine.store import stopping
 from ops.local import certificate
 from ops.local.report_sender import ReportSender
 from ops.local.sink_script import FirstTries, ScriptedReplies, ScriptedReply
@@ -236,7 +236,7 @@ async def serve(
     stop: asyncio.Event | None = None,
 ) -> None:
     """Run the sink until `stop` is set (default: at SIGTERM or SIGINT); reports go to `mx`, if there is one."""
-    stop = stop or scheduling.stop_event()
+    stop = stop or stopping.stop_event()
     reports = None if mx is None else ReportSender(mx, "sink.test")
     sink = Sink(store=store, tls=tls, remember=0, reports=reports)
     bound = await sink.start(host, port)

@@ -21,10 +21,10 @@ import mta.process
 import mta.submission.process
 from engine.base import logs, scheduling
 from engine.base.netaddr import connect_host
-from engine.base.pace import PACE
 from engine.base.settings import BadSetting, Settings, load
-from engine.store import postgres, socket_activation
+from engine.store import postgres, socket_activation, stopping
 from engine.store.migrate import MigrationError
+from engine.store.pace import PACE
 from mta.outbound.source_ips.addresses import check_sources
 from ops.host import sockets
 from ops.host.process_specs import runs_local_peers
@@ -72,7 +72,7 @@ def main() -> int:
 
 async def run(parts: Iterable[Part]) -> None:
     """Run parts until SIGTERM or SIGINT, then stop them by kind; raises the error of a part that ends before."""
-    stop = scheduling.stop_event()
+    stop = stopping.stop_event()
     running = {part.kind: _Running(part) for part in parts}
     async with asyncio.TaskGroup() as group:
         for one in running.values():

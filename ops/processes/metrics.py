@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from engine.base import scheduling
 from engine.base.settings import Settings, load
-from engine.store import socket_activation
+from engine.store import socket_activation, stopping
 
 
 @contextmanager
@@ -32,7 +31,7 @@ def shown(settings: Settings) -> Iterator[None]:
 
 async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
     """Serve until `stop` is set (default: at SIGTERM or SIGINT)."""
-    stop = stop or scheduling.stop_event()
+    stop = stop or stopping.stop_event()
     with shown(settings):
         socket_activation.tell_ready()
         await stop.wait()

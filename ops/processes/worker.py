@@ -25,7 +25,6 @@ from engine.audience.broadcasts import outcomes, reviews
 from engine.audience.broadcasts.run import BroadcastRunner
 from engine.audience.contacts import jobs as contacts
 from engine.base import logs, scheduling
-from engine.base.pace import PACE
 from engine.base.settings import Settings, load
 from engine.codes.address_checks import service as address_checks
 from engine.codes.verifications import jobs as verifications
@@ -42,11 +41,12 @@ from engine.sending import queue_admin, release
 from engine.sending.blocklists import jobs as blocklists
 from engine.sending.domains import jobs as domains
 from engine.sending.statistics import jobs as statistics
-from engine.store import partitions, socket_activation
+from engine.store import partitions, socket_activation, stopping
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.jobs import Job
 from engine.store.migrate import MigrationError, open_current
+from engine.store.pace import PACE
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from mta.outbound.tls import reporting
@@ -83,7 +83,7 @@ async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
     """Run all jobs, webhook posting and the metrics server until `stop` is set (default: at SIGTERM or SIGINT)."""
     if settings.database_url is None:
         raise RuntimeError("The worker needs WAYBILL_DATABASE_URL. Set it, or start Waybill with `ops up`.")
-    stop = stop or scheduling.stop_event()
+    stop = stop or stopping.stop_event()
     pool = await open_current(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     forwarder = Forwarder(pool, settings)

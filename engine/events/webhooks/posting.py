@@ -22,7 +22,6 @@ import yarl
 from msgspec import Struct, structs
 
 from engine.base import clock, ids, secrets
-from engine.base.pace import PACE
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings
 from engine.delivery.retry_schedule import RetrySchedule
@@ -34,6 +33,7 @@ from engine.store import metrics
 from engine.store.database_errors import BadData, DatabaseUnavailable
 from engine.store.group_commit import GroupCommit
 from engine.store.http_client import HttpClient, HttpFailure, HttpReply
+from engine.store.pace import PACE
 
 POLL_S = 0.25  # between polls for due posts
 BUSY_POLL_S = 0.1  # while posts are due to endpoints that answer

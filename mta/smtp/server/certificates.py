@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from engine.base.pace import PACE
+from engine.store.pace import PACE
 
 RELOAD_CHECK_S: Final = 2.0
 
