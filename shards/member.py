@@ -130,7 +130,7 @@ class ShardMember:
         """Wait until the next heartbeat is due or the placement rules have changed."""
         ends = time.monotonic() + seconds
         while (left_s := ends - time.monotonic()) > 0 and not self._placement.changed:
-            await PACE.wait(min(POLL_S, left_s), min(1.0, left_s))
+            await PACE.wait(min(POLL_S, left_s), min(2.0, left_s))
 
     async def _join(self) -> None:
         """Become a member, unless a connection loss only interrupted the membership."""

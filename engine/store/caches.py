@@ -22,7 +22,7 @@ from engine.store.pace import PACE
 from engine.store.queries import Conn
 
 POLL_S = 0.4  # with the query, well under the promised second
-QUIET_POLL_S = 0.7  # in a quiet service of the small profile
+QUIET_POLL_S = 1.5  # in a quiet service of the small profile
 KEPT_CHANGES = 10_000  # versions of a kind whose account is kept; a process that missed more clears its caches
 _MAX_ENTRIES = 50_000
 

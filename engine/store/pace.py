@@ -13,7 +13,7 @@ from typing import Final
 from weakref import WeakSet
 
 BUSY_S: Final = 10.0  # after the last sign of life
-QUIET_S: Final = 3.0  # the longest wait of a loop that names no other
+QUIET_S: Final = 5.0  # the longest wait of a loop that names no other
 _TELL_EVERY_S: Final = 1.0  # to other processes, which stay busy for much longer
 
 

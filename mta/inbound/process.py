@@ -23,6 +23,7 @@ from engine.store import metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import open_current
+from engine.store.pace import PACE
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
@@ -153,6 +154,6 @@ async def _background(services: InboundServices, name: str) -> None:
 
 async def _write_metrics(server: InboundServer) -> None:
     while True:
-        await asyncio.sleep(1)
+        await PACE.wait(1)
         metrics.TALLY.write()
         counters.HELD_BYTES.set(server.memory.held)

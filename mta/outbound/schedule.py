@@ -38,7 +38,7 @@ from mta.outbound.source_ips.unspent_quota import UnspentQuota
 from mta.outbound.tasks import DeliveryTasks
 
 TEND_S = 0.125
-TEND_QUIET_S = 1.0
+TEND_QUIET_S = 3.0
 MEASURE_S = 0.5
 LOOK_LATE_S = 2.0
 FORGETTING = 0.9  # part of the longest turn that is kept with every measurement

@@ -6,6 +6,7 @@
 import asyncio
 import functools
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from engine.store import metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import open_current
+from engine.store.pace import PACE
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
@@ -127,14 +129,14 @@ async def _background(services: SubmissionServices, name: str) -> None:
 
 async def _housekeeping(services: SubmissionServices) -> None:
     """Write metrics every second, and the keys' last uses every half minute."""
-    lost = ticks = 0
+    lost, write_at = 0, time.monotonic() + TOUCH_S
     while True:
-        await asyncio.sleep(1)
-        ticks += 1
+        await PACE.wait(1)
         metrics.TALLY.write()
         await services.hints.probe()
         metrics.REDIS_AWAY.set(1 if services.hints.away else 0)
         metrics.HINTS_LOST.inc(services.hints.lost - lost)
         lost = services.hints.lost
-        if ticks % TOUCH_S == 0:
+        if time.monotonic() >= write_at:
+            write_at += TOUCH_S
             await services.keys.write_last_uses()

@@ -1,8 +1,11 @@
 """Run modules as forks of one process that has imported them: the forks share its memory and start in milliseconds.
 
-`python -m ops.host.fork_server FD MODULE…` imports the modules and serves on the socket FD. A request names a module
+`python -m ops.host.fork_server FD - MODULE…` imports the modules and serves on the socket FD. A request names a module
 and passes descriptors; the server forks, and the child runs `python -m MODULE` with `runpy`, in a session of its own.
 The server ends when the other end of the socket closes, and its children with it. Linux only.
+
+After `REST_S` without a request it executes itself anew, to free the memory that its children no longer share: the pid
+and the children stay, and the modules are imported again at the next request.
 """
 
 import atexit
@@ -16,8 +19,8 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -27,6 +30,8 @@ MAX_REQUEST: Final = 128 * 1024  # octets; the environment variables are most of
 MAX_FDS: Final = 16
 NUMBER: Final = struct.Struct("!i")  # what the server sends to a requester: the pid, later the exit status
 _RESERVED: Final = range(launch.FIRST, launch.FIRST + MAX_FDS)
+REST_S: Final = 10.0
+_NOTHING: Final = "-"
 _STREAMS: Final = 3  # the link to the requester, standard output, standard error
 
 
@@ -75,18 +80,26 @@ class Ending:
             os._exit(self._status & 0xFF)
 
 
-def main(control: int, modules: Iterable[str], prepare: Callable[[], None] | None = None) -> None:
-    """Import the modules and serve; in a forked process, run the module of its request."""
+def main(control: int, modules: Sequence[str], prepare: Callable[[], None] | None = None) -> None:
+    """Import the modules and serve for good; in a forked process, run the module of its request."""
     ending = Ending()
-    control = _reserve(control)
-    for name in modules:
-        importlib.import_module(name)
+    server = Server(_reserve(control), modules)
+    server.load()
     if prepare is not None:
         prepare()
-    gc.collect()
-    gc.freeze()  # a collection in a forked process would copy the pages of these objects
-    request = _serve(socket.socket(fileno=control))
-    if request is not None:
+    if (request := server.serve()) is not None:
+        ending.run(request)
+
+
+def rest(control: int, links: str, modules: Sequence[str]) -> None:
+    """Serve as `main`, with the children of the program before ("-": none), and rest after `REST_S`."""
+    ending = Ending()
+    server = Server(_reserve(control), modules, rests=True)
+    if links == _NOTHING:
+        server.load()
+    else:
+        server.take_over(links)
+    if (request := server.serve()) is not None:
         ending.run(request)
 
 
@@ -96,6 +109,7 @@ def _reserve(control: int) -> int:
     Imported modules may keep files open, such as those of metrics, and a forked process must not replace these.
     """
     moved = fcntl.fcntl(control, fcntl.F_DUPFD_CLOEXEC, _RESERVED.stop)
+    os.close(control)
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in _RESERVED:
         os.dup2(nothing, fd)
@@ -112,51 +126,93 @@ def _run(request: Request) -> None:
         runpy.run_module(request.module, run_name="__main__", alter_sys=True)
 
 
-def _serve(control: socket.socket) -> Request | None:
-    """Fork for each request until the other end closes (None); in a forked process, return its request."""
-    links: dict[int, socket.socket] = {}
-    woken, waking = socket.socketpair()
-    waking.setblocking(False)  # noqa: FBT003 - positional there
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
-    server = os.getpid()
-    while True:
-        ready, _, _ = select.select([control, woken, *links.values()], [], [])
-        if woken in ready:
-            woken.recv(4096)
-            _reap(links)
-        for pid in [pid for pid, link in links.items() if link in ready]:  # its requester has ended
-            os.killpg(pid, signal.SIGKILL)
-        if control not in ready:
-            continue
-        content, fds, _, _ = socket.recv_fds(control, MAX_REQUEST, MAX_FDS)
-        if not content:
-            return None
+class Server:
+    """Forks a process for each request on its socket, and tells the requesters how their processes ended."""
+
+    def __init__(self, control: int, modules: Sequence[str], *, rests: bool = False) -> None:
+        self._control = socket.socket(fileno=control)
+        self._modules = modules
+        self._rests = rests
+        self._loaded = False
+        self._links: dict[int, socket.socket] = {}  # to the requester, by pid
+        self._woken, self._waking = socket.socketpair()
+        self._waking.setblocking(False)  # noqa: FBT003 - positional there
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
+
+    def load(self) -> None:
+        """Import the modules, unless they are imported."""
+        if not self._loaded:
+            for name in self._modules:
+                importlib.import_module(name)
+            gc.collect()
+            gc.freeze()  # a collection in a forked process would copy the pages of these objects
+            self._loaded = True
+
+    def take_over(self, links: str) -> None:
+        """Watch the children of the program before: "PID:FD,PID:FD"."""
+        for pid, fd in (one.split(":") for one in links.split(",")):
+            os.set_inheritable(int(fd), False)  # noqa: FBT003 - positional there
+            self._links[int(pid)] = socket.socket(fileno=int(fd))
+        self._reap()
+
+    def serve(self) -> Request | None:
+        """Fork for each request until the other end closes (None); in a forked process, return its request."""
+        while True:
+            rest_s = REST_S if self._rests and self._loaded and self._links else None
+            ready, _, _ = select.select([self._control, self._woken, *self._links.values()], [], [], rest_s)
+            if not ready:
+                self._rest()
+            if self._woken in ready:
+                self._woken.recv(4096)
+                self._reap()
+            for pid in [pid for pid, link in self._links.items() if link in ready]:  # its requester has ended
+                os.killpg(pid, signal.SIGKILL)
+            if self._control not in ready:
+                continue
+            content, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, MAX_FDS)
+            if not content:
+                return None
+            self.load()
+            request = self._fork(content, fds)
+            if request is not None:
+                return request
+
+    def _fork(self, content: bytes, fds: list[int]) -> Request | None:
+        server = os.getpid()
         link = socket.socket(fileno=fds[0])
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            for one in (control, woken, waking, link, *links.values()):
+            for one in (self._control, self._woken, self._waking, link, *self._links.values()):
                 one.close()
             request = msgspec.msgpack.decode(content, type=Request)
             _become(request, fds, server)
             return request
-        links[pid] = link
+        self._links[pid] = link
         link.send(NUMBER.pack(pid))
         for fd in fds[1:]:
             os.close(fd)
+        return None
 
+    def _reap(self) -> None:
+        while self._links:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            with self._links.pop(pid) as link:
+                try:
+                    link.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
+                except OSError:
+                    continue  # the requester has closed its end
 
-def _reap(links: dict[int, socket.socket]) -> None:
-    while links:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if not pid:
-            return
-        with links.pop(pid) as link:
-            try:
-                link.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
-            except OSError:
-                continue  # the requester has closed its end
+    def _rest(self) -> NoReturn:
+        """Execute this program anew, with the socket and the children of now."""
+        for one in (self._control, *self._links.values()):
+            os.set_inheritable(one.fileno(), True)  # noqa: FBT003 - positional there
+        links = ",".join(f"{pid}:{link.fileno()}" for pid, link in self._links.items())
+        words = [sys.executable, "-m", "ops.host.fork_server", str(self._control.fileno()), links, *self._modules]
+        os.execv(sys.executable, words)
 
 
 def _become(request: Request, fds: list[int], server: int) -> None:
@@ -180,4 +236,4 @@ def _become(request: Request, fds: list[int], server: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    rest(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

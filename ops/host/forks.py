@@ -86,7 +86,7 @@ class _Server:
         self.children: set[ForkedChild] = set()
         self.left = False  # another server has taken over
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        words = [sys.executable, "-m", "ops.host.fork_server", str(theirs.fileno()), *modules]
+        words = [sys.executable, "-m", "ops.host.fork_server", str(theirs.fileno()), "-", *modules]
         with theirs, log.open("ab") as output:
             self._process = subprocess.Popen(
                 launch.command(words), env=dict(environ), cwd=cwd, pass_fds=[theirs.fileno()],
