@@ -8,7 +8,6 @@ import asyncio
 import functools
 import os
 import resource
-import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import structlog
 import uvloop
 
 from engine.base import logs, scheduling
+from engine.base.process_names import process_name
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
@@ -62,28 +62,23 @@ def main() -> None:
     except BadSetting as error:
         raise SystemExit(str(error)) from None
     logs.configure(name, settings.log_level, settings.state)
-    give_way()
+    give_way(NICENESS)
     try:
         uvloop.run(run(settings, name))
     except MigrationError as error:
         raise SystemExit(str(error)) from None
 
 
-def process_name(settings: Settings, name: str) -> str:
-    """Return a name that no other living process of the installation has: by host, state folder and name in it."""
-    return f"{socket.gethostname()}:{settings.state.absolute()}:{name}"
-
-
-def give_way() -> None:
+def give_way(niceness: int) -> None:
     """Take a lower priority than the processes that accept mail.
 
     Where Linux groups processes by session (sched_autogroup), a process's own niceness counts within its session only,
     and the group's niceness ranks it: set here if the session has no other process.
     """
-    os.nice(NICENESS)
+    os.nice(niceness)
     if os.getsid(0) == os.getpid():
         with suppress(OSError):  # no Linux, or no groups
-            Path("/proc/self/autogroup").write_text(str(NICENESS))
+            Path("/proc/self/autogroup").write_text(str(niceness))
 
 
 async def run(settings: Settings, name: str, stop: asyncio.Event | None = None) -> None:
@@ -154,7 +149,7 @@ class DeliveryProcess:
     def __init__(
         self, settings: Settings, name: str, stores: Stores, simulator: Simulator, ownership: ShardOwnership
     ) -> None:
-        process, pool = process_name(settings, name), stores.pool
+        process, pool = process_name(settings.state, name), stores.pool
         simulated: asyncio.Queue[DeliveryAttempt] = asyncio.Queue(MAX_WAITING)
         envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
         self._simulator = simulator

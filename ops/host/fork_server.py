@@ -1,7 +1,8 @@
 """Run modules as forks of one process that has imported them: the forks share its memory and start in milliseconds.
 
-`python -m ops.host.fork_server FD - MODULE…` imports the modules and serves on the socket FD. A request names a module
-and passes descriptors; the server forks, and the child runs `python -m MODULE` with `runpy`, in a session of its own.
+`python -m ops.host.fork_server FD - MODULE…` imports the modules and serves on the socket FD; a request is served as
+soon as its module has been imported. It names the module and passes descriptors; the server forks, and the child runs
+`python -m MODULE` with `runpy`, in a session of its own.
 The server ends when the other end of the socket closes, and its children with it. Linux only.
 
 After `REST_S` without a request it executes itself anew, to free the memory that its children no longer share: the pid
@@ -95,9 +96,7 @@ def rest(control: int, links: str, modules: Sequence[str]) -> None:
     """Serve as `main`, with the children of the program before ("-": none), and rest after `REST_S`."""
     ending = Ending()
     server = Server(_reserve(control), modules, rests=True)
-    if links == _NOTHING:
-        server.load()
-    else:
+    if links != _NOTHING:
         server.take_over(links)
     if (request := server.serve()) is not None:
         ending.run(request)
@@ -133,7 +132,8 @@ class Server:
         self._control = socket.socket(fileno=control)
         self._modules = modules
         self._rests = rests
-        self._loaded = False
+        self._ahead = list(modules)  # to import
+        self._awake = True  # imports them without being asked
         self._links: dict[int, socket.socket] = {}  # to the requester, by pid
         self._woken, self._waking = socket.socketpair()
         self._waking.setblocking(False)  # noqa: FBT003 - positional there
@@ -141,16 +141,19 @@ class Server:
         signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
 
     def load(self) -> None:
-        """Import the modules, unless they are imported."""
-        if not self._loaded:
-            for name in self._modules:
-                importlib.import_module(name)
-            gc.collect()
-            gc.freeze()  # a collection in a forked process would copy the pages of these objects
-            self._loaded = True
+        """Import all modules."""
+        while self._ahead:
+            self._load_next()
+
+    def _load_next(self) -> None:
+        gc.disable()  # modules stay; to look through them ten times would take 0.2 s
+        importlib.import_module(self._ahead.pop(0))
+        gc.enable()
+        gc.freeze()  # a collection in a forked process would copy the pages of these objects
 
     def take_over(self, links: str) -> None:
-        """Watch the children of the program before: "PID:FD,PID:FD"."""
+        """Watch the children of the program before ("PID:FD,PID:FD"), and import nothing before the next request."""
+        self._awake = False
         for pid, fd in (one.split(":") for one in links.split(",")):
             os.set_inheritable(int(fd), False)  # noqa: FBT003 - positional there
             self._links[int(pid)] = socket.socket(fileno=int(fd))
@@ -159,10 +162,10 @@ class Server:
     def serve(self) -> Request | None:
         """Fork for each request until the other end closes (None); in a forked process, return its request."""
         while True:
-            rest_s = REST_S if self._rests and self._loaded and self._links else None
-            ready, _, _ = select.select([self._control, self._woken, *self._links.values()], [], [], rest_s)
+            watched = [self._control, self._woken, *self._links.values()]
+            ready, _, _ = select.select(watched, [], [], self._patience())
             if not ready:
-                self._rest()
+                self._load_next() if self._ahead else self._rest()
             if self._woken in ready:
                 self._woken.recv(4096)
                 self._reap()
@@ -173,12 +176,21 @@ class Server:
             content, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, MAX_FDS)
             if not content:
                 return None
-            self.load()
-            request = self._fork(content, fds)
-            if request is not None:
+            request = msgspec.msgpack.decode(content, type=Request)
+            self._awake = True
+            while request.module in self._ahead:
+                self._load_next()
+            if self._fork(request, fds):
                 return request
 
-    def _fork(self, content: bytes, fds: list[int]) -> Request | None:
+    def _patience(self) -> float | None:
+        """Return how long to wait for a request before the next module is imported, or before the rest."""
+        if self._ahead:
+            return 0 if self._awake else None
+        return REST_S if self._rests and self._links else None
+
+    def _fork(self, request: Request, fds: list[int]) -> bool:
+        """Start the process of a request; return True in it."""
         server = os.getpid()
         link = socket.socket(fileno=fds[0])
         pid = os.fork()
@@ -186,14 +198,13 @@ class Server:
             signal.set_wakeup_fd(-1)
             for one in (self._control, self._woken, self._waking, link, *self._links.values()):
                 one.close()
-            request = msgspec.msgpack.decode(content, type=Request)
             _become(request, fds, server)
-            return request
+            return True
         self._links[pid] = link
         link.send(NUMBER.pack(pid))
         for fd in fds[1:]:
             os.close(fd)
-        return None
+        return False
 
     def _reap(self) -> None:
         while self._links:

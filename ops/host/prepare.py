@@ -20,9 +20,7 @@ from engine.store import redis as redis_store
 from engine.store.database_errors import BehindPooler, DatabaseError, DatabaseUnavailable
 from engine.store.migrate import MigrationError, migrate
 from mta.outbound.source_ips.addresses import check_sources
-from ops.host import first_run
 from ops.host.cluster_check import ClusterMismatch, agree
-from ops.host.console_access import console_lines
 from ops.host.process_specs import runs_local_peers
 from ops.host.smtp_access import smtp_lines
 
@@ -59,6 +57,10 @@ async def _database(settings: Settings) -> dict[str, Any]:
 
 
 async def _welcome(settings: Settings, terminal: bool) -> dict[str, Any]:  # noqa: FBT001 - private
+    # Imported here: the database is brought up to date while the project is still being imported.
+    from ops.host import first_run  # noqa: PLC0415
+    from ops.host.console_access import console_lines  # noqa: PLC0415
+
     warning = await redis_warning(settings)
     made = await patiently(lambda: first_run.ensure(settings, settings.state)) if runs_local_peers(settings) else {}
     ways = smtp_lines(settings)

@@ -121,10 +121,8 @@ async def _start_all(
     supervisor.forks = process_specs.fork_server(msgspec.structs.replace(given, state=state))
     if supervisor.forks is not None:
         supervisor.forks.start()  # it imports the project while the servers start
-    for server in servers.values():
-        console.stage(f"Starting {server.name}")
-        await asyncio.to_thread(server.prepare)
-        supervisor.start(process_specs.server(server))
+    console.stage(f"Starting {' and '.join(server.name for server in servers.values())}")
+    await asyncio.gather(*(_start_server(supervisor, server) for server in servers.values()))
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
     settings = _filled(loaded, state, {field: server.url for field, server in servers.items()})
     record_running(settings, state)
@@ -142,6 +140,11 @@ async def _start_all(
     if is_first_run and first_run:
         lines.append(_first_send_command(first_run, state / local_mode.FIRST_RUN, show_key=console.terminal))
     return lines
+
+
+async def _start_server(supervisor: Supervisor, server: PostgresServer | ValkeyServer) -> None:
+    await asyncio.to_thread(server.prepare)
+    supervisor.start(process_specs.server(server))
 
 
 async def _prepare(supervisor: Supervisor, settings: Settings, step: str, console: UpConsole) -> dict[str, Any]:
