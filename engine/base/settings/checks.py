@@ -80,8 +80,10 @@ def check(settings: Settings) -> None:
 
 
 def is_small(settings: Settings) -> bool:
-    """Return True in the small profile: the default of local mode."""
-    return settings.profile == "small" or (settings.profile == "auto" and settings.delivery == "local")
+    """Return True in the small profile: the default of local mode, where one host runs the whole service."""
+    if settings.profile == "auto":
+        return settings.delivery == "local" and runs_everything(settings)
+    return settings.profile == "small"
 
 
 def runs_everything(settings: Settings) -> bool:

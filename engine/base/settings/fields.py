@@ -39,7 +39,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     profile: Literal["auto", "small", "full"] = "auto"
     """up: `full` runs a process for each part, `small` two: the API with one worker, and one process for all other
     parts, with servers that use little memory; `api_workers`, `mta_workers` and the number of relay and mx processes
-    above 1 have no effect there. `auto` is `small` in local mode, `full` in live mode."""
+    above 1 have no effect there. `auto` is `small` in local mode on a host that runs
+    the whole service, else `full`."""
     database_url: str | None = None
     """all: URL of PostgreSQL, `postgresql://…`; may name several hosts; unset: an embedded server under the state
     folder."""
