@@ -7,12 +7,10 @@ import asyncio
 import os
 import socket
 import time
-import tomllib
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 
 import asyncpg
@@ -20,6 +18,7 @@ import structlog
 from msgspec import Struct
 
 from engine.base import clock, ids
+from engine.base.version import version
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.pace import PACE
 from engine.store.queries import Queries
@@ -144,13 +143,3 @@ def memory_bytes() -> int | None:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
-
-
-@lru_cache(maxsize=1)
-def version() -> str:
-    """Return the version of the running sources."""
-    try:
-        text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text("utf-8")
-        return str(tomllib.loads(text)["project"]["version"])
-    except (OSError, KeyError, tomllib.TOMLDecodeError):
-        return "unknown"

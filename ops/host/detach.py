@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from engine.base.version import COMMAND
 from engine.store.socket_activation import READY_FD
 from ops.host import control, rolling
 from ops.host.state import bound_log, holder, make_state
@@ -41,7 +42,10 @@ def start(folder: Path) -> int:
     os.close(reading)
     if status is not None:
         return status or 1
-    print(f"It runs in the background as process {process.pid}. Its log: ops logs -f; stop it: ops stop", flush=True)
+    print(
+        f"It runs in the background as process {process.pid}. Its log: {COMMAND} logs -f; stop it: {COMMAND} stop",
+        flush=True,
+    )
     process.returncode = 0  # it goes on without this process; unset, the destructor would warn of that
     return 0
 
