@@ -1,4 +1,4 @@
-"""Entry point of an installed Waybill: the wheel has this file as `waybill/__init__.py` and `waybill/__main__.py`.
+"""Entry point of an installed Waybill: the wheel has this file as `waybill/__init__.py`.
 
 The wheel holds the folders of the checkout inside the package `waybill`, so that it adds no other name to an
 environment. They are imported from there under their own names, in this process and in those that it starts.
@@ -20,7 +20,3 @@ def main() -> int:
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     os.environ.setdefault("WAYBILL_STATE", str(data / "waybill"))
     return int(importlib.import_module("ops.__main__").main())  # found from here on
-
-
-if __name__ == "__main__":
-    sys.exit(main())
