@@ -26,7 +26,7 @@ _LIMIT_S: Final = 600.0  # for one step; most of it is downloads
 @as_json
 @reported
 def package(*, out: Path, as_json: bool) -> None:
-    """Build wheel and source distribution, and their SBOM.
+    """Build wheel, source distribution and SBOM of this version.
 
     The SBOM (CycloneDX, JSON) lists the packages that Waybill runs with, at the locked versions, with their licences
     and the texts of these. Needs a package index.

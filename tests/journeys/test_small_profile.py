@@ -94,7 +94,7 @@ async def test_the_service_runs_in_the_background_and_is_stopped_by_a_command() 
         assert pid
         again = command(service, "up", "-d")
         assert again.status == 1
-        assert f"kill {pid}" in again.out
+        assert f"process {pid}" in again.out
         logs = command(service, "logs", "host", "-n", "100")
         assert "member joined" in logs.out
         assert command(service, "logs", "nobody").status == 1

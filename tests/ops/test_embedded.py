@@ -235,7 +235,7 @@ def test_a_second_start_on_a_state_folder_fails_at_once_and_names_the_first(tmp_
     with StateLock(tmp_path):
         assert holder(tmp_path) == os.getpid()
         with (
-            pytest.raises(AlreadyRunning, match=rf"process {os.getpid()}\)\. Stop it with `ops stop`"),
+            pytest.raises(AlreadyRunning, match=rf"process {os.getpid()}\)\. Stop it with"),
             StateLock(tmp_path),
         ):
             pass

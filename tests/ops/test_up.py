@@ -70,7 +70,7 @@ def test_a_second_up_fails_at_once_with_the_pid_of_the_first(
     with StateLock(tmp_path):
         assert up.run(loaded) == 1
 
-    assert f"kill {os.getpid()}" in capsys.readouterr().err
+    assert f"process {os.getpid()}" in capsys.readouterr().err
 
 
 def test_an_unusable_state_folder_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
