@@ -50,7 +50,7 @@ class Request(msgspec.Struct, array_like=True):
     announces: bool = False
 
 
-class Ending:
+class ForkEnding:
     """End a forked process whose program has ended without freeing its objects.
 
     To free all that the project's modules hold takes 0.5 s of CPU, as each freed page of the server is copied first.
@@ -83,8 +83,8 @@ class Ending:
 
 def main(control: int, modules: Sequence[str], prepare: Callable[[], None] | None = None) -> None:
     """Import the modules and serve for good; in a forked process, run the module of its request."""
-    ending = Ending()
-    server = Server(_reserve(control), modules)
+    ending = ForkEnding()
+    server = ForkingServer(_reserve(control), modules)
     server.load()
     if prepare is not None:
         prepare()
@@ -94,8 +94,8 @@ def main(control: int, modules: Sequence[str], prepare: Callable[[], None] | Non
 
 def rest(control: int, links: str, modules: Sequence[str]) -> None:
     """Serve as `main`, with the children of the program before ("-": none), and rest after `REST_S`."""
-    ending = Ending()
-    server = Server(_reserve(control), modules, rests=True)
+    ending = ForkEnding()
+    server = ForkingServer(_reserve(control), modules, rests=True)
     if links != _NOTHING:
         server.take_over(links)
     if (request := server.serve()) is not None:
@@ -125,7 +125,7 @@ def _run(request: Request) -> None:
         runpy.run_module(request.module, run_name="__main__", alter_sys=True)
 
 
-class Server:
+class ForkingServer:
     """Forks a process for each request on its socket, and tells the requesters how their processes ended."""
 
     def __init__(self, control: int, modules: Sequence[str], *, rests: bool = False) -> None:
