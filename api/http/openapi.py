@@ -327,6 +327,7 @@ def _bound_of(kinds: Iterable[ErrorType], limit: int) -> str:
 # A field of the body and a credential, as far as the statuses of another service depend on them.
 _CASES = (("to", True), ("to", False), ("body", True))
 _ERROR_FIELDS = sorted({field for entry in REGISTRY.values() for field in entry.fields})
+_FORMER_FIELDS = dict(pair for entry in REGISTRY.values() for pair in entry.former)
 
 
 def _field_description(field: str) -> str:
@@ -359,6 +360,10 @@ def _error_schema() -> dict[str, Any]:
                         "description": "The explanation of the type in the documentation of this installation",
                     },
                     **{field: {"description": _field_description(field)} for field in _ERROR_FIELDS},
+                    **{
+                        old: {"description": f"The former name of `{new}`, with the same value", "deprecated": True}
+                        for old, new in _FORMER_FIELDS.items()
+                    },
                 },
                 "additionalProperties": True,
             }

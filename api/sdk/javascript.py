@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 from typing import Final
 
+from api.http.client_names import class_name
 from api.sdk.document import ClientDocument, ClientField, ClientOperation, Schema, read, reference, resolved
-from api.sdk.python_methods import class_name
+from api.sdk.error_classes import ErrorClass, error_classes
 
 FILES: Final = Path(__file__).parent / "files"
 _SCALARS: Final = {
@@ -17,9 +18,10 @@ _HEAD: Final = """\
 export const VERSION: string;
 
 export interface WaybillOptions {
-  apiKey: string;
-  /** The address of the service, without `/v1`. */
-  baseUrl: string;
+  /** Default: the environment variable WAYBILL_API_KEY. */
+  apiKey?: string;
+  /** The address of the service, without `/v1`. Default: the environment variable WAYBILL_URL. */
+  baseUrl?: string;
   /** The time to wait for an answer. Default: 30,000 ms. */
   timeoutMs?: number;
   /** Further tries of a request that is safe to repeat. Default: 2. */
@@ -44,13 +46,16 @@ export class TailClosedError extends WaybillError {
   reason: string;
 }
 
-/** A refusal of the API: branch on `type`. */
+/** A refusal of the API: branch on `type`, or on the class. */
 export class ApiError extends WaybillError {
   status: number;
   type: string;
   fields: { [name: string]: unknown };
   requestId: string | null;
+  /** Seconds to wait. */
   retryAfter: number | null;
+  /** The page that explains the error. */
+  docs: string | null;
 }
 """
 
@@ -61,7 +66,9 @@ def files(document: Schema, version: str) -> dict[str, str]:
     table = ",\n".join(_row(one) for one in known.operations)
     module = (FILES / "waybill.mjs").read_text("utf-8")
     found = {
-        "waybill.mjs": module.replace("{{version}}", version).replace("{{operations}}", table),
+        "waybill.mjs": module.replace("{{version}}", version)
+        .replace("{{operations}}", table)
+        .replace("{{errors}}", _error_classes()),
         "waybill.d.ts": _declarations(known),
         "webhooks.mjs": (FILES / "webhooks.mjs").read_text("utf-8"),
         "webhooks.d.ts": (FILES / "webhooks.d.ts").read_text("utf-8"),
@@ -92,11 +99,29 @@ def _row(one: ClientOperation) -> str:
     return "  " + json.dumps(row)
 
 
+def _error_classes() -> str:
+    """Return the classes of the error types, and the table that finds them."""
+    lines = [
+        f'export class {one.name} extends ApiError {{ static TYPE = "{one.kind}"; '
+        f"static FIELDS = {json.dumps(one.fields)}; }}"
+        for one in error_classes()
+    ]
+    names = ", ".join(one.name for one in error_classes())
+    return "\n".join([*lines, "", f"const CLASSES = Object.fromEntries([{names}].map((one) => [one.TYPE, one]));"])
+
+
+def _declared_error(one: ErrorClass) -> str:
+    fields = [f"  {field}: any;" for field in one.fields]
+    return "\n".join(
+        [f"/** `{one.kind}`, HTTP {one.status}. */", f"export class {one.name} extends ApiError {{", *fields, "}"]
+    )
+
+
 def _declarations(known: ClientDocument) -> str:
-    parts = [_HEAD.rstrip()]
+    parts = [_HEAD.rstrip(), *map(_declared_error, error_classes())]
     parts += [_definition(name, schema) for name, schema in known.schemas.items()]
     groups = [_group(name, operations, known) for name, operations in known.groups.items()]
-    lines = ["export class Waybill {", "  constructor(options: WaybillOptions);", *groups, "}"]
+    lines = ["export class Waybill {", "  constructor(options?: WaybillOptions);", *groups, "}"]
     return "\n\n".join([*parts, "\n".join(lines)]) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from api.http.client_names import python_name
+from api.http.client_names import class_name, python_name
 from api.sdk.document import ClientField, ClientOperation, Schema, reference, resolved
 from api.sdk.python_types import TypeWriter, docstring, wrapped
 
@@ -149,11 +149,6 @@ class MethodWriter:
         ]
         doc = docstring(f"Yield the rows of all pages of `{one.name}`, which are requested as needed.", "        ")
         return [*_signature("def", name, own, f"AsyncIterator[{row}]"), *doc, *lines]
-
-
-def class_name(name: str) -> str:
-    """Return `alert_rules` as `AlertRules`."""
-    return "".join(part.capitalize() for part in name.split("_"))
 
 
 def qualified(annotation: str, names: set[str]) -> str:

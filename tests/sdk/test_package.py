@@ -20,6 +20,7 @@ from api.http.client_names import client_method
 from api.http.operation import Access
 from api.routes import all_operations
 from api.sdk import python_package, wheel
+from api.sdk.error_classes import error_classes
 from engine.base.errors import ErrorType
 from tests.sdk.conftest import VERSION
 
@@ -67,7 +68,8 @@ def test_the_clients_have_a_method_for_every_operation_that_a_key_may_call(waybi
 
 
 def test_a_class_exists_for_every_error_type(waybill_client: Any) -> None:
-    names = {python_package.error_class(kind.value) for kind in ErrorType}
+    names = {one.name for one in error_classes()}
+    assert len(names) == len(ErrorType)
     assert names <= set(waybill_client.__all__)
     assert issubclass(waybill_client.SuppressedError, waybill_client.ApiError)
 
