@@ -11,6 +11,7 @@ from msgspec import Struct
 from api.http import path_texts, property_texts
 from api.http.auth import CSRF_HEADER
 from api.http.operation import Access, LimitedKeys, Operation
+from api.http.operation_names import operation_name
 from engine.base.errors import REGISTRY, ErrorType, Refusal
 from engine.base.settings import MEBIBYTE, Settings
 from engine.people.sessions.rules import COOKIE
@@ -102,6 +103,7 @@ def document(
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     property_texts.describe(components)
+    _leave_out_null_defaults(components)
     paths: dict[str, dict[str, Any]] = {}
     for one in listed:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, by_type, components, settings)
@@ -136,6 +138,14 @@ def document(
     return made
 
 
+def _leave_out_null_defaults(components: dict[str, Any]) -> None:
+    """Remove `default: null`: such a field may be left out, but generators of types take a default for a value."""
+    for schema in components.values():
+        for shape in schema.get("properties", {}).values():
+            if shape.get("default", ...) is None:
+                del shape["default"]
+
+
 def _values_of(settings: Settings) -> dict[bytes, str]:
     """Return what stands in descriptions for values of the settings."""
     return {
@@ -154,16 +164,14 @@ def _operation(
 ) -> dict[str, Any]:
     limit = one.body_limit(settings.max_request_bytes)
     described: dict[str, Any] = {
-        "operationId": one.id,
+        "operationId": operation_name(one.method, one.path),
         "tags": [one.tag],
         "summary": one.summary,
         "security": _SECURITY[one.access],
         "responses": _responses(one, by_type, limit),
         "x-max-body-bytes": limit,
     }
-    description = " ".join(text for text in (one.note, _needs(one)) if text)
-    if description:
-        described["description"] = description
+    described["description"] = " ".join(text for text in (one.note, _needs(one)) if text)
     if parameters := _parameters(one, by_type, components):
         described["parameters"] = parameters
     if body := _body(one, by_type, limit):
@@ -178,7 +186,6 @@ def _parameters(one: Operation, by_type: dict[int, Any], components: dict[str, A
             "in": "path",
             "required": True,
             **path_texts.text_of(one, name),
-            "schema": {"type": "string"},
         }
         for name in _PARAMETER.findall(one.path)
     ]
@@ -238,9 +245,17 @@ _LIMITED_KEYS: dict[LimitedKeys, str] = {
 }
 
 
+_CALLERS: dict[Access, str] = {
+    Access.NONE: "Needs no API key and no session",
+    Access.KEY: "For API keys and signed-in people",
+    Access.SESSION: "For signed-in people; a 403 for API keys",
+    Access.PLATFORM_KEY: "For API keys of the platform account",
+}
+
+
 def _needs(one: Operation) -> str:
     scopes = " or ".join(f"`{scope}`" for scope in one.scopes)
-    words = [f"Scope: {scopes}"] if scopes else []
+    words = [f"Scope: {scopes}" if scopes else _CALLERS[one.access]]
     if one.limited_keys is not None and _LIMITED_KEYS[one.limited_keys]:
         words.append(_LIMITED_KEYS[one.limited_keys])
     if one.for_operator:

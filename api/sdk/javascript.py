@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from api.http.client_names import class_name
-from api.sdk.document import ClientDocument, ClientField, ClientOperation, Schema, read, reference, resolved
+from api.sdk.document import DRY_FIELD, ClientDocument, ClientField, ClientOperation, Schema, read, reference, resolved
 from api.sdk.error_classes import ErrorClass, error_classes
 
 FILES: Final = Path(__file__).parent / "files"
@@ -120,6 +120,11 @@ def _declared_error(one: ErrorClass) -> str:
 def _declarations(known: ClientDocument) -> str:
     parts = [_HEAD.rstrip(), *map(_declared_error, error_classes())]
     parts += [_definition(name, schema) for name, schema in known.schemas.items()]
+    parts += [
+        f"export interface {_fields_name(one)} {_record([*one.body, *one.query], '')}"
+        for one in known.operations
+        if one.dry_reply is not None
+    ]
     groups = [_group(name, operations, known) for name, operations in known.groups.items()]
     lines = ["export class Waybill {", "  constructor(options?: WaybillOptions);", *groups, "}"]
     return "\n\n".join([*parts, "\n".join(lines)]) + "\n"
@@ -187,6 +192,8 @@ def _methods(one: ClientOperation, known: ClientDocument) -> list[str]:
         )
     )
     comment = _comment(one.text.split("\n\n")[0], "    ")
+    if one.dry_reply is not None:
+        return _by_dry_run(one, comment)
     head = f"{comment}    {camel(one.name)}({arguments}): "
     if one.kind in ("tail", "export"):
         found = [f"{head}AsyncGenerator<{reply}>;"]
@@ -201,6 +208,27 @@ def _methods(one: ClientOperation, known: ClientDocument) -> list[str]:
         name = "iterate" if one.name == "list" else camel(f"iterate_{one.name}")
         found.append(f"    {name}({arguments}): AsyncGenerator<{_type(row, '    ')}>;")
     return found
+
+
+def _fields_name(one: ClientOperation) -> str:
+    """Return the name of the type of the fields that an operation with several replies takes."""
+    return f"{class_name(one.group)}{class_name(one.name)}Fields"
+
+
+def _by_dry_run(one: ClientOperation, comment: str) -> list[str]:
+    """Return the signatures of a method whose reply has another type with `dryRun`."""
+    named = _fields_name(one)
+    real = " | ".join(_type(reply) for reply in one.replies if reply is not one.dry_reply)
+    dry = _type(one.dry_reply or {})
+    return [
+        f"{comment}    {camel(one.name)}({', '.join([*(f'{name}: string' for name in one.path_fields), fields])}, "
+        f"options?: CallOptions): Promise<{reply}>;"
+        for fields, reply in (
+            (f"fields: {named} & {{ {DRY_FIELD}: true }}", dry),
+            (f"fields: {named} & {{ {DRY_FIELD}?: false | null }}", real),
+            (f"fields: {named}", f"{real} | {dry}"),
+        )
+    ]
 
 
 def _comment(text: str, indent: str) -> str:

@@ -32,7 +32,7 @@ ForwardTo = Annotated[
 
 
 class NewInboundRoute(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A route for a claimed `address`, or for all claimed addresses of a verified `domain`: give one of them."""
+    """A route. Give exactly one of `address` (claimed) and `domain` (verified: all its claimed addresses)."""
 
     address: Annotated[str, Meta(min_length=3, max_length=MAX_TEXT)] | None = None
     domain: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)] | None = None
