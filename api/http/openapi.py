@@ -103,7 +103,7 @@ def document(
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     property_texts.describe(components)
-    _leave_out_null_defaults(components)
+    _suit_generators(components)
     paths: dict[str, dict[str, Any]] = {}
     for one in listed:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, by_type, components, settings)
@@ -138,12 +138,18 @@ def document(
     return made
 
 
-def _leave_out_null_defaults(components: dict[str, Any]) -> None:
-    """Remove `default: null`: such a field may be left out, but generators of types take a default for a value."""
+def _suit_generators(components: dict[str, Any]) -> None:
+    """Write what generators of clients misread in another way.
+
+    They take `default: null` for a value that is always there, and know choices of texts and numbers alone.
+    """
     for schema in components.values():
         for shape in schema.get("properties", {}).values():
             if shape.get("default", ...) is None:
                 del shape["default"]
+            if shape.get("enum") == [True]:
+                del shape["enum"]
+                shape |= {"type": "boolean", "const": True}
 
 
 def _values_of(settings: Settings) -> dict[bytes, str]:

@@ -5,7 +5,6 @@ import csv
 import hashlib
 import inspect
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -23,32 +22,6 @@ from api.sdk import python_package, wheel
 from api.sdk.error_classes import error_classes
 from engine.base.errors import ErrorType
 from tests.sdk.conftest import VERSION
-
-RIGHT = """
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from waybill_client import AsyncWaybill, SuppressedError, Waybill, types, webhooks
-
-client = Waybill("svc_live_x", base_url="https://mail.test")
-reply = client.emails.send(from_="a@b.test", to=["c@d.test"], subject="x", scheduled_at=datetime.now(UTC))
-name: str = reply["status"]
-page: types.MessagePage = client.messages.list(status="bounced", tag=["x"])
-seen: list[str] = [one["id"] for one in client.messages.iterate(limit=100)]
-event: webhooks.WebhookEvent = webhooks.verify(b"{}", "t=1,v1=x", "whsec")
-
-async def follow(client: AsyncWaybill) -> AsyncIterator[str]:
-    async for event in client.events.tail(type=["delivered"]):
-        yield event["type"]
-"""
-WRONG = """
-from waybill_client import Waybill
-
-client = Waybill("svc_live_x", base_url="https://mail.test")
-client.emails.send(from_="a@b.test")
-client.messages.list(status="lost")
-client.messages.get(7)
-client.account.get()["nothing"]
-"""
 
 
 def test_the_clients_have_a_method_for_every_operation_that_a_key_may_call(waybill_client: Any) -> None:
@@ -72,24 +45,6 @@ def test_a_class_exists_for_every_error_type(waybill_client: Any) -> None:
     assert len(names) == len(ErrorType)
     assert names <= set(waybill_client.__all__)
     assert issubclass(waybill_client.SuppressedError, waybill_client.ApiError)
-
-
-def test_the_types_hold_under_mypy_strict(package_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "right.py").write_text(RIGHT, "utf-8")
-    (tmp_path / "wrong.py").write_text(WRONG, "utf-8")
-    cache = Path(os.environ.get("MYPY_CACHE_DIR") or tmp_path / "cache")
-    found = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}", "right.py", "wrong.py",
-         str(package_folder / "waybill_client")],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110,
-        env={**os.environ, "MYPYPATH": str(package_folder)},
-    )  # fmt: skip
-    if "No module named mypy" in found.stderr:
-        pytest.skip("mypy is not installed")
-    lines = [line for line in found.stdout.splitlines() if ": error: " in line]
-    assert [line.split(":")[:2] for line in lines] == [["wrong.py", str(number)] for number in (5, 6, 7, 8)], (
-        found.stdout
-    )
 
 
 def test_the_generated_code_is_formatted(package_folder: Path) -> None:
