@@ -164,6 +164,8 @@ def _type(schema: Schema, indent: str = "") -> str:
     if "enum" in schema or "const" in schema:
         return " | ".join(json.dumps(one) for one in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type")
+    if isinstance(kind, list):
+        return " | ".join(_SCALARS.get(one, "unknown") for one in kind)
     if kind == "array":
         return f"Array<{_type(schema.get('items', {}), indent)}>"
     if kind != "object":

@@ -90,7 +90,14 @@ class TailBye(Struct):
 class PullQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """The query of `GET /v1/events`: oldest first."""
 
-    after: Annotated[Seq, Meta(description="`nextCursor` of the previous page: a `seq`")] = 0
+    after: Annotated[
+        str,
+        Meta(
+            description="`nextCursor` of the previous page: a `seq`. `latest`: an empty page whose `nextCursor` is the end "
+            "of the log, to begin with what comes next",
+            extra_json_schema={"type": ["integer", "string"], "pattern": "^([0-9]{1,19}|latest)$", "examples": [42]},
+        ),
+    ] = "0"
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     type: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=64)]],
