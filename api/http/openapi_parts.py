@@ -39,7 +39,7 @@ def schemas_in(roots: list[Any], schemas: Mapping[str, Any]) -> set[str]:
         if isinstance(one, list):
             waiting += one
         elif isinstance(one, dict):
-            name = str(one["$ref"]).rsplit("/", 1)[-1] if "$ref" in one else None
+            name = str(one.get("$ref", "")).rsplit("/", 1)[-1]
             if name in schemas and name not in found:
                 found.add(name)
                 waiting.append(schemas[name])

@@ -148,7 +148,7 @@ def _operation(method: str, path: str, described: Schema, schemas: dict[str, Sch
 def _is_dry(reply: Schema, schemas: dict[str, Schema]) -> bool:
     """Return True for a reply that only a call with `dryRun` gets."""
     found = resolved(reply, schemas).get("properties", {}).get(DRY_FIELD, {})
-    return found.get("enum", [found.get("const")]) == [True]
+    return bool(found.get("const") is True)
 
 
 def _text(method: str, path: str, described: Schema) -> str:
