@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from api.http.client_names import client_method
 from api.http.openapi_parts import schemas_in
+from api.sdk import event_types
 
 Schema = dict[str, Any]
 
@@ -83,7 +84,7 @@ class ClientDocument(Struct, frozen=True):
 
 def read(document: Schema) -> ClientDocument:
     """Return what the clients offer. Raises ValueError if two operations have one name."""
-    schemas: dict[str, Schema] = document["components"]["schemas"]
+    schemas = event_types.typed(document["components"]["schemas"], document["webhooks"])
     operations = [
         _operation(method.upper(), path, described, schemas)
         for path, methods in document["paths"].items()
@@ -94,7 +95,8 @@ def read(document: Schema) -> ClientDocument:
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise ValueError(f"two operations have the name {sorted(twice)}; give one another in api/http/client_names.py")
-    used = schemas_in([schema for one in operations for schema in _schemas_of(one)], schemas)
+    roots: list[Schema] = [schema for one in operations for schema in _schemas_of(one)]
+    used = schemas_in([*roots, schemas.get(event_types.POSTED, {})], schemas) | {event_types.POSTED} & schemas.keys()
     return ClientDocument(tuple(operations), {name: schemas[name] for name in sorted(used)})
 
 

@@ -58,6 +58,20 @@ export class ApiError extends WaybillError {
   docs: string | null;
 }
 """
+# Methods of one group that are no operations.
+_OWN: Final = {
+    "events": """\
+    /**
+     * Call `handler` with each event of the log after the `seq` `after`, in the form of a webhook's body, oldest first.
+     * Returns the `seq` to pass the next time. `type`: the types to hand over, by default all. Throws EventsLostError
+     * if the log no longer has the events after `after`.
+     */
+    catchUp(
+      after: number,
+      handler: (event: WebhookEvent) => unknown,
+      options?: { type?: string[]; signal?: AbortSignal },
+    ): Promise<number>;""",
+}
 
 
 def files(document: Schema, version: str) -> dict[str, str]:
@@ -165,7 +179,7 @@ def _type(schema: Schema, indent: str = "") -> str:
         return " | ".join(json.dumps(one) for one in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type")
     if isinstance(kind, list):
-        return " | ".join(_SCALARS.get(one, "unknown") for one in kind)
+        return " | ".join(_type({**schema, "type": one}, indent) for one in kind)
     if kind == "array":
         return f"Array<{_type(schema.get('items', {}), indent)}>"
     if kind != "object":
@@ -179,6 +193,7 @@ def _type(schema: Schema, indent: str = "") -> str:
 
 def _group(name: str, operations: list[ClientOperation], known: ClientDocument) -> str:
     methods = [line for one in operations for line in _methods(one, known)]
+    methods += [_OWN[name]] if name in _OWN else []
     return "\n".join([f"  /** {class_name(name)} */", f"  {camel(name)}: {{", *methods, "  };"])
 
 

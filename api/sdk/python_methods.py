@@ -8,15 +8,41 @@ from api.sdk.python_types import TypeWriter, docstring, wrapped
 
 HEAD: Final = '''"""The operations of the API, generated from its description: a class for each group of them."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Dict, List, Literal, overload
 
 from . import types
+from .async_catch_up import catch_up
 from .async_tail import AsyncTail
 from .async_transport import AsyncDownload, AsyncTransport, pages
 from .values import OMIT, Omit, given, path_segment, with_key, with_keys
 '''
+
+
+# Methods of one group that are no operations.
+_OWN: Final = {
+    "events": '''
+    async def catch_up(
+        self,
+        after: int,
+        handler: Callable[[types.WebhookEvent], Awaitable[None]],
+        *,
+        type: Sequence[str] | Omit = OMIT,
+    ) -> int:
+        """Call `handler` with each event of the log after `after`, in the form of a webhook's body, oldest first.
+
+        Returns the `seq` to pass as `after` the next time. One handler so serves webhooks, and catches up after an
+        outage of your endpoint: drop what it has seen by `id`. `after` is 0, or the `seq` of the last event handled.
+        `type`: the types to hand over; by default all, also those that webhooks do not deliver. An exception of the
+        handler ends the call. Raises EventsLostError if the log no longer has the events after `after`.
+        """
+
+        async def fetch(cursor: int) -> types.EventPage:
+            return await self.list(after=cursor, limit=1000, type=type)
+
+        return await catch_up(fetch, after, handler)''',
+}
 
 
 class MethodWriter:
@@ -38,7 +64,7 @@ class MethodWriter:
         ]
         for one in operations:
             lines += ["", *self._methods(one)]
-        return "\n".join(lines)
+        return "\n".join([*lines, *([_OWN[name]] if name in _OWN else [])])
 
     def _methods(self, one: ClientOperation) -> list[str]:
         arguments = self._arguments(one)

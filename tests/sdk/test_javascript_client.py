@@ -31,6 +31,12 @@ for await (const event of client.events.tail({ replay: 60 })) {
   if (out.length === 60) break;
 }
 """
+CATCH_UP = """
+const seen = [];
+const handle = (event) => seen.push([event.seq, Object.keys(event), Object.keys(event.data)]);
+const position = await client.events.catchUp(7, handle);
+out = { position, count: seen.length, first: seen[0] };
+"""
 SEND = 'out = await client.emails.send({ from: "a@b.test", to: "c@d.test", text: "x" });'
 
 
@@ -50,6 +56,16 @@ async def test_a_cut_tail_shows_every_event_once_in_node(
     async with cutting(api_url, 1_000, 3_001) as (url, heads):
         assert await run(node, modules, TAIL, key=account.token, url=url) == list(range(1, 61))
     assert len(heads) == 3
+
+
+async def test_catching_up_hands_over_events_as_webhooks_bring_them_in_node(
+    node: str, modules: Path, api_url: str, pool: asyncpg.Pool
+) -> None:
+    account = await make_account(pool)
+    await logbook.many(pool, account.id, 1_200)
+    found = await run(node, modules, CATCH_UP, key=account.token, url=api_url)
+    keys = [["id", "seq", "type", "createdAt", "data"], ["messageId", "detail"]]
+    assert found == {"position": 1_200, "count": 1_193, "first": [8, *keys]}
 
 
 async def test_a_send_is_repeated_with_one_key_in_node(node: str, modules: Path) -> None:

@@ -31,6 +31,20 @@ name: str = reply["status"]
 page: types.MessagePage = client.messages.list(status="bounced", tag=["x"])
 seen: list[str] = [one["id"] for one in client.messages.iterate(limit=100)]
 event: webhooks.WebhookEvent = webhooks.verify(b"{}", "t=1,v1=x", "whsec")
+if event["type"] == "bounced":
+    bounced: bool = event["data"]["detail"]["suppressed"]
+for pulled in client.events.list(after="latest")["data"]:
+    if pulled["type"] == "deferred":
+        recipient: str = pulled["detail"]["recipient"]
+for step in client.messages.get("msg_x")["waybill"]:
+    if step["type"] == "attempted":
+        host: str | None = step["detail"]["mx"]
+
+def handle(event: types.WebhookEvent) -> None:
+    if event["type"] == "inbound.received":
+        print(event["data"]["detail"]["inbound_message_id"].upper())
+
+position: int = client.events.catch_up(0, handle, type=["inbound.received"])
 
 async def follow(client: AsyncWaybill) -> AsyncIterator[str]:
     async for event in client.events.tail(type=["delivered"]):
@@ -45,10 +59,14 @@ client.messages.list(status="lost")
 client.messages.get(7)
 client.account.get()["nothing"]
 client.emails.send(from_="a@b.test", to="c@d.test", text="x", dry_run=True)["id"]["x"]
+for event in client.messages.get("msg_x")["waybill"]:
+    if event["type"] == "attempted":
+        event["detail"]["suppressed"]
 """
 TYPED = """
 import { ApiError, SuppressedError, Waybill } from "./waybill.mjs";
-import type { DryRunReply, SendReply } from "./waybill.mjs";
+import type { DryRunReply, SendReply, WebhookEvent } from "./waybill.mjs";
+import { verify } from "./webhooks.mjs";
 
 const client = new Waybill();
 const fields = { from: "a@b.test", to: "c@d.test", text: "x" };
@@ -56,6 +74,15 @@ const sent: SendReply = await client.emails.send(fields);
 const subject: string = (await client.emails.send({ ...fields, dryRun: true })).message.subject;
 const either: SendReply | DryRunReply = await client.emails.send({ ...fields, dryRun: Math.random() > 0.5 });
 for await (const message of client.messages.iterate({ status: "bounced" })) console.log(message.id, subject, either);
+const handle = (event: WebhookEvent) => {
+  if (event.type === "bounced") console.log(event.data.detail.suppressed ? event.data.detail.recipient.trim() : "");
+};
+handle(await verify("{}", "t=1,v1=x", "whsec"));
+const position: number = await client.events.catchUp(0, handle, { type: ["bounced"] });
+for (const event of (await client.events.list({ after: position })).data)
+  if (event.type === "deferred") console.log(event.detail.recipient.trim());
+for (const event of (await client.messages.get(sent.id)).waybill)
+  if (event.type === "attempted") console.log(event.detail.mx?.trim());
 try {
   await client.messages.get(sent.id);
 } catch (error) {
@@ -69,6 +96,8 @@ const client = new Waybill();
 await client.emails.send({ from: "a@b.test" });
 await client.messages.list({ status: "lost" });
 (await client.emails.send({ from: "a@b.test", to: "c@d.test", text: "x" })).message;
+for (const event of (await client.messages.get("msg_x")).waybill)
+  if (event.type === "attempted") event.detail.suppressed;
 """
 
 
@@ -91,7 +120,7 @@ def test_the_python_types_hold_under_mypy_strict(package_folder: Path, tmp_path:
     if "No module named mypy" in found.stderr:
         pytest.skip("mypy is not installed")
     lines = [line for line in found.stdout.splitlines() if ": error: " in line]
-    assert [line.split(":")[:2] for line in lines] == [["wrong.py", str(number)] for number in (5, 6, 7, 8, 9)], (
+    assert [line.split(":")[:2] for line in lines] == [["wrong.py", str(number)] for number in (5, 6, 7, 8, 9, 12)], (
         found.stdout
     )
 
@@ -125,4 +154,4 @@ def test_the_typescript_types_hold_under_tsc_strict(modules: Path, tmp_path: Pat
         [tsc, *words, *sources], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110
     )  # fmt: skip
     lines = [one[1] for one in re.finditer(r"^(\S+)\(\d+,\d+\): error", found.stdout, re.MULTILINE)]
-    assert lines == ["wrong.mts"] * 3, found.stdout
+    assert lines == ["wrong.mts"] * 4, found.stdout

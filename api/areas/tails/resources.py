@@ -90,21 +90,12 @@ async def pull(call: Call, query: PullQuery) -> EventPage:
     found = await store.pull(
         call.services.pool,
         call.account_id,
-        after=_position(query.after),
+        after=MAX_SEQ if query.after == "latest" else query.after,
         limit=query.limit,
         types=rules.checked_types(query.type),
     )
     data = [follow.pulled(row) for row in found.rows]
     return EventPage(data, str(found.after), found.has_more, found.purged_through)
-
-
-def _position(after: str) -> int:
-    """Return the `seq` behind which a pull begins."""
-    if after == "latest":
-        return MAX_SEQ
-    if not _is_seq(after) or int(after) > MAX_SEQ:
-        raise invalid("after", "`after` must be a `seq`, such as the `nextCursor` of a page, or `latest`.")
-    return int(after)
 
 
 def _last_event_id(call: Call) -> int | None:

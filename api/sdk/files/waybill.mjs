@@ -72,6 +72,18 @@ export class Waybill {
     this.#timeoutMs = timeoutMs;
     this.#maxRetries = maxRetries;
     for (const row of OPERATIONS) this.#add(described(row));
+    this.events.catchUp = (...args) => this.#catchUp(...args);
+  }
+
+  async #catchUp(after, handler, { type, signal } = {}) {
+    for (;;) {
+      const page = await this.events.list({ after, limit: 1000, type }, { signal });
+      const lost = page.purgedThroughSeq;
+      if (after && lost > after) throw new EventsLostError(`The log has no events up to ${lost} any more, but \`after\` is ${after}.`);
+      for (const { messageId, detail, ...event } of page.data) await handler({ ...event, data: { messageId, detail } });
+      after = Number(page.nextCursor);
+      if (!page.hasMore) return after;
+    }
   }
 
   #add(operation) {
