@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from api.http.if_exists import IfExists
 from engine.mail.address import MAX_TEXT
 from engine.receiving.inbound_routes.rules import MAX_INCLUDE
 from engine.receiving.inbound_routes.types import IncludedBody, RouteAction
@@ -40,6 +41,7 @@ class NewInboundRoute(Struct, forbid_unknown_fields=True, rename="camel", kw_onl
     webhook_id: WebhookId | None = None
     include: Include | None = None
     forward_to: ForwardTo | None = None
+    if_exists: IfExists = None
 
 
 class InboundRouteChange(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):

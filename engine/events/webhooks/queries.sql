@@ -22,6 +22,14 @@ WHERE account_id = $1 AND status <> 'deleted' AND ($2::uuid IS NULL OR id < $2)
   AND ($5::text[] IS NULL OR (streams <> '{}' AND streams <@ $5))
 ORDER BY id DESC LIMIT $3;
 
+-- name: find_webhook_with_url
+-- Read the oldest endpoint of account $1 with URL $2; with domains $3 and streams $4 (null: all), as in list_webhooks.
+SELECT :endpoint_columns FROM webhooks
+WHERE account_id = $1 AND url = $2 AND status <> 'deleted'
+  AND ($3::text[] IS NULL OR (domains <> '{}' AND domains <@ $3))
+  AND ($4::text[] IS NULL OR (streams <> '{}' AND streams <@ $4))
+ORDER BY id LIMIT 1;
+
 -- name: read_webhook
 -- Read endpoint $2 of account $1.
 SELECT :endpoint_columns FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
