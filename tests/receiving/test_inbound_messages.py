@@ -525,7 +525,7 @@ async def test_an_answer_is_sent_to_its_author_and_joins_the_conversation(
     ],
 )
 async def test_an_automatic_answer_says_so_and_answers_no_program(
-    api: Api, pool: asyncpg.Pool, receiver: Receiver, head: dict[str, str], sender: str, status: int
+    api: Api, pool: asyncpg.Pool, receiver: Receiver, head: dict[str, Any], sender: str, status: int
 ) -> None:
     account = await make_account(pool)
     await received(receiver, await claim(pool, account), mail("Hi", **head), sender=sender)
