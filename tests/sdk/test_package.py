@@ -5,6 +5,7 @@ import csv
 import hashlib
 import inspect
 import io
+import json
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from api.http.client_names import client_method
 from api.http.operation import Access
 from api.routes import all_operations
-from api.sdk import python_package, wheel
+from api.sdk import javascript, npm_package, python_package, wheel
 from api.sdk.error_classes import error_classes
 from engine.base.errors import ErrorType
 from tests.sdk.conftest import VERSION
@@ -92,3 +93,29 @@ def test_both_clients_have_the_same_methods_and_parameters(waybill_client: Any) 
         for name in methods:
             parameters = [list(inspect.signature(getattr(client, name)).parameters) for client in (one, other)]
             assert parameters[0] == parameters[1]
+
+
+def test_the_npm_package_is_the_same_each_time_and_a_lock_file_pins_it(
+    document: dict[str, Any], tmp_path: Path, node: str
+) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    packed = npm_package.package(javascript.files(document, VERSION), VERSION)
+    assert packed == npm_package.package(javascript.files(document, VERSION), VERSION)
+    (tmp_path / npm_package.package_name(VERSION)).write_bytes(packed)
+    (tmp_path / "package.json").write_text('{"name": "app", "version": "1.0.0", "private": true}')
+    words = [npm, "install", "--offline", "--no-audit", "--no-fund", f"./{npm_package.package_name(VERSION)}"]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=100)
+    [pinned] = [
+        one for path, one in json.loads((tmp_path / "package-lock.json").read_text())["packages"].items() if path
+    ]
+    assert pinned["integrity"] == "sha512-" + base64.b64encode(hashlib.sha512(packed).digest()).decode()
+    script = (
+        'import { VERSION, Waybill } from "waybill-client"; import { verify } from "waybill-client/webhooks";'
+        "console.log(VERSION, typeof Waybill, typeof verify);"
+    )
+    shown = subprocess.run(
+        [node, "--input-type=module", "--eval", script], cwd=tmp_path, check=True, capture_output=True, timeout=60
+    )
+    assert shown.stdout.split() == [VERSION.encode(), b"function", b"function"]
