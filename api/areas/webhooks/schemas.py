@@ -128,7 +128,10 @@ class DeliveriesQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_onl
 class ReplayWindow(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The deliveries to post again: by default those that failed, of any type and time."""
 
-    state: Annotated[Literal["delivered", "failed"], Meta(description="Their present state")] = "failed"
+    state: Annotated[
+        Literal["pending", "delivered", "failed"],
+        Meta(description="Their present state. `pending`: what waits for a retry is posted now"),
+    ] = "failed"
     type: TypeName | None = None
     from_: Since | None = None
     until: Until | None = None

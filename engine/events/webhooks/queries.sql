@@ -147,6 +147,14 @@ FROM unnest($3::uuid[], $4::bigint[]) AS n (event_id, seq) CROSS JOIN LATERAL (
 ON CONFLICT (webhook_id, event_id) DO NOTHING
 RETURNING event_id;
 
+-- name: retry_now
+-- Make the posts of events $3 that wait for a retry to endpoint $1 of account $2 due now; leaves out those that are being
+-- posted.
+UPDATE webhook_queue q SET due_at = now()
+WHERE q.webhook_id = $1 AND q.account_id = $2 AND q.event_id = ANY ($3::uuid[]) AND q.due_at > now()
+  AND (q.leased_until IS NULL OR q.leased_until <= now())
+RETURNING q.event_id;
+
 -- name: due_webhooks
 -- List endpoints with due posts and the earliest due time: one index step per endpoint with posts. Returns none while an
 -- operator holds all deliveries.
