@@ -33,6 +33,7 @@ _OWN_IDS: Final = {  # the start of a schema's name -> the kind of its `id`
     "AccountShown": Kind.ACCOUNT,
     "AlertEvent": Kind.ALERT_EVENT,
     "AlertRule": Kind.ALERT_RULE,
+    "AlertRulesMade": Kind.ALERT_RULE,
     "ApiKey": Kind.API_KEY,
     "Attachment": Kind.ATTACHMENT,
     "AuditEvent": Kind.EVENT,

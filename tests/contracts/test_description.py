@@ -75,7 +75,9 @@ def test_ids_have_a_pattern_that_their_ids_match() -> None:
     assert of_paths["GET /v1/templates/{id} id"] == "^[a-z0-9]+(-[a-z0-9]+)*$"
     assert SCHEMAS["Message"]["properties"]["id"]["pattern"] == ids.pattern(ids.Kind.MESSAGE)
     assert SCHEMAS["Contact"]["properties"]["optedOutOf"]["items"]["pattern"] == ids.pattern(ids.Kind.LIST)
+    assert ids.pattern(ids.Kind.ALERT_RULE) in str(SCHEMAS["AlertRulesMade"]["properties"]["id"])
     assert "pattern" not in str(SCHEMAS["Contact"]["properties"]["consentBy"])
+    assert "pattern" not in str(SCHEMAS["ConversationMessage"]["properties"]["id"])  # received or sent
 
 
 def test_a_choice_between_fields_is_described() -> None:
