@@ -2,11 +2,12 @@
 
 import functools
 from importlib import import_module
-from typing import Final
+from typing import Annotated, Final
 
 import falcon
 import falcon.asgi
 import structlog
+from msgspec import Meta, Struct
 
 from api.areas.billing import payprov_simulator
 from api.areas.compat import forms as compat
@@ -17,7 +18,7 @@ from api.areas.verifications import link, public
 from api.areas.webhooks import event_schemas
 from api.console import assets
 from api.docs import resources as docs
-from api.http import dispatch, openapi, readiness
+from api.http import dispatch, openapi, openapi_parts, readiness
 from api.http.admission import RequestContext
 from api.http.body import BodyMemory
 from api.http.operation import Access, Area, Call, Operation, Raw
@@ -30,6 +31,7 @@ from engine.receiving.certificates.renewal import CHALLENGE_PATH
 from engine.receiving.mta_sts.rules import POLICY_PATH
 from engine.store import metrics
 
+MAX_TAGS: Final = 50
 _log = structlog.get_logger("api")
 
 App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
@@ -113,8 +115,23 @@ def _count(operation: str, status: int, refused: str | None) -> None:
         metrics.TALLY.add(metrics.REFUSED, refused)
 
 
-async def _describe(call: Call) -> Raw:
-    return Raw(client_document(call.settings), "application/json")
+class DescriptionQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The part of the description to return."""
+
+    tag: Annotated[
+        list[str],
+        Meta(max_length=MAX_TAGS, description="Repeatable: the operations of these subjects, such as `Emails`, alone"),
+    ] = []
+
+
+async def _describe(call: Call, query: DescriptionQuery) -> Raw:
+    whole = client_document(call.settings)
+    return Raw(_part(whole, frozenset(query.tag)) if query.tag else whole, "application/json")
+
+
+@functools.lru_cache(maxsize=64)  # of 1 MB at most; most parts have a tenth of it
+def _part(whole: bytes, tags: frozenset[str]) -> bytes:
+    return openapi_parts.part(whole, tags)
 
 
 _ANYONE: Final = Area("Other", access=Access.NONE)

@@ -88,14 +88,14 @@ ERROR_TEXTS: Final[dict[ErrorType, ErrorText]] = {
         _NO,
     ),
     ErrorType.TERMINAL_STATE: ErrorText(
-        "The object has ended, in the `status` given: an approved or expired verification takes no more codes.",
+        "The object has ended, in the `state` given: an approved or expired verification takes no more codes.",
         "Start a new one.",
         _NO,
     ),
     ErrorType.INVALID_STATE: ErrorText(
-        "The object is in a `status` in which this is not possible: a message whose release has begun can't be "
+        "The object is in a `state` in which this is not possible: a message whose release has begun can't be "
         "canceled.",
-        "Read the object, and decide by its status.",
+        "Fetch the object and check its status before you retry.",
         _NO,
     ),
     ErrorType.PAYLOAD_TOO_LARGE: ErrorText(

@@ -97,7 +97,7 @@ class _Operation:
             f'<span class="method {self._method.lower()}">{self._method}</span> <code>{escape(self._path)}</code>'
         )
         parts = [
-            f'<section class="operation"><h2 id="{anchor}">{title}</h2>',
+            f'<section class="operation"><a id="{described["operationId"]}"></a><h2 id="{anchor}">{title}</h2>',
             f'<p class="endpoint">{endpoint}</p>',
         ]
         if described.get("description"):

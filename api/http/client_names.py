@@ -91,6 +91,11 @@ def client_method(method: str, path: str) -> ClientMethod:
     return ClientMethod(group, (_OF_ONE if rest else _OF_ALL)[method])
 
 
+def class_name(name: str) -> str:
+    """Return `alert_rules` as `AlertRules`."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
 def python_name(name: str) -> str:
     """Return `name` as Python writes it: `scheduledAt` becomes `scheduled_at`, and the keyword `from` `from_`."""
     plain = _CAMEL.sub("_", name).replace("-", "_").replace(".", "_").lower()

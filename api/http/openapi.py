@@ -11,6 +11,7 @@ from msgspec import Struct
 from api.http import path_texts, property_texts
 from api.http.auth import CSRF_HEADER
 from api.http.operation import Access, LimitedKeys, Operation
+from api.http.operation_names import operation_name
 from engine.base.errors import REGISTRY, ErrorType, Refusal
 from engine.base.settings import MEBIBYTE, Settings
 from engine.people.sessions.rules import COOKIE
@@ -102,6 +103,7 @@ def document(
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     property_texts.describe(components)
+    _suit_generators(components)
     paths: dict[str, dict[str, Any]] = {}
     for one in listed:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, by_type, components, settings)
@@ -136,6 +138,20 @@ def document(
     return made
 
 
+def _suit_generators(components: dict[str, Any]) -> None:
+    """Write what generators of clients misread in another way.
+
+    They take `default: null` for a value that is always there, and know choices of texts and numbers alone.
+    """
+    for schema in components.values():
+        for shape in schema.get("properties", {}).values():
+            if shape.get("default", ...) is None:
+                del shape["default"]
+            if shape.get("enum") == [True]:
+                del shape["enum"]
+                shape |= {"type": "boolean", "const": True}
+
+
 def _values_of(settings: Settings) -> dict[bytes, str]:
     """Return what stands in descriptions for values of the settings."""
     return {
@@ -154,16 +170,14 @@ def _operation(
 ) -> dict[str, Any]:
     limit = one.body_limit(settings.max_request_bytes)
     described: dict[str, Any] = {
-        "operationId": one.id,
+        "operationId": operation_name(one.method, one.path),
         "tags": [one.tag],
         "summary": one.summary,
         "security": _SECURITY[one.access],
         "responses": _responses(one, by_type, limit),
         "x-max-body-bytes": limit,
     }
-    description = " ".join(text for text in (one.note, _needs(one)) if text)
-    if description:
-        described["description"] = description
+    described["description"] = " ".join(text for text in (one.note, _needs(one)) if text)
     if parameters := _parameters(one, by_type, components):
         described["parameters"] = parameters
     if body := _body(one, by_type, limit):
@@ -178,7 +192,6 @@ def _parameters(one: Operation, by_type: dict[int, Any], components: dict[str, A
             "in": "path",
             "required": True,
             **path_texts.text_of(one, name),
-            "schema": {"type": "string"},
         }
         for name in _PARAMETER.findall(one.path)
     ]
@@ -238,9 +251,17 @@ _LIMITED_KEYS: dict[LimitedKeys, str] = {
 }
 
 
+_CALLERS: dict[Access, str] = {
+    Access.NONE: "Needs no API key and no session",
+    Access.KEY: "For API keys and signed-in people",
+    Access.SESSION: "For signed-in people; a 403 for API keys",
+    Access.PLATFORM_KEY: "For API keys of the platform account",
+}
+
+
 def _needs(one: Operation) -> str:
     scopes = " or ".join(f"`{scope}`" for scope in one.scopes)
-    words = [f"Scope: {scopes}"] if scopes else []
+    words = [f"Scope: {scopes}" if scopes else _CALLERS[one.access]]
     if one.limited_keys is not None and _LIMITED_KEYS[one.limited_keys]:
         words.append(_LIMITED_KEYS[one.limited_keys])
     if one.for_operator:
@@ -327,6 +348,7 @@ def _bound_of(kinds: Iterable[ErrorType], limit: int) -> str:
 # A field of the body and a credential, as far as the statuses of another service depend on them.
 _CASES = (("to", True), ("to", False), ("body", True))
 _ERROR_FIELDS = sorted({field for entry in REGISTRY.values() for field in entry.fields})
+_FORMER_FIELDS = dict(pair for entry in REGISTRY.values() for pair in entry.former)
 
 
 def _field_description(field: str) -> str:
@@ -359,6 +381,10 @@ def _error_schema() -> dict[str, Any]:
                         "description": "The explanation of the type in the documentation of this installation",
                     },
                     **{field: {"description": _field_description(field)} for field in _ERROR_FIELDS},
+                    **{
+                        old: {"description": f"The former name of `{new}`, with the same value", "deprecated": True}
+                        for old, new in _FORMER_FIELDS.items()
+                    },
                 },
                 "additionalProperties": True,
             }

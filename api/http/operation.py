@@ -300,7 +300,7 @@ class Operation(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Return the operation's id in the OpenAPI document, such as `post_v1_emails`."""
+        """Return the operation's name in metrics and logs, such as `post_v1_emails`."""
         words = self.path.strip("/").replace("{", "").replace("}", "").replace("-", "_").replace(".", "_")
         return f"{self.method.lower()}_{words.replace('/', '_')}"
 

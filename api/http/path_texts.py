@@ -2,8 +2,10 @@
 
 from api.http.operation import Operation
 from api.http.path_ids import NOUNS
+from engine.base import ids, slugs
 
 _ID_BODY = "01k9m2q8f0e4xbn7t5v3w6y9za"
+_SLUGGED = {"/v1/layouts/{id}", "/v1/streams/{id}", "/v1/templates/{id}"}
 # The start of a path up to a parameter that is no generated id -> its description and example.
 _WORDS: dict[str, tuple[str, str]] = {
     "/v1/bounces/{address}": ("The email address, percent-encoded", "ann@example.com"),
@@ -22,13 +24,17 @@ _WORDS: dict[str, tuple[str, str]] = {
 
 
 def text_of(operation: Operation, name: str) -> dict[str, object]:
-    """Return the description and example of the parameter `name` in the path; empty for an unknown one."""
+    """Return the description, example and schema of the parameter `name` in the path; no words for an unknown one."""
     for one in operation.path_ids:
         if one.name == name:
             return {
                 "description": f"The id of the {one.noun or NOUNS[one.kind]}",
                 "example": f"{one.kind.value}_{_ID_BODY}",
+                "schema": {"type": "string", "pattern": ids.pattern(one.kind)},
             }
-    end = operation.path.index(f"{{{name}}}") + len(name) + 2
-    description, example = _WORDS.get(operation.path[:end], (None, None))
-    return {} if description is None else {"description": description, "example": example}
+    start = operation.path[: operation.path.index(f"{{{name}}}") + len(name) + 2]
+    schema = {"type": "string"} | ({"pattern": slugs.PATTERN} if start in _SLUGGED else {})
+    if start not in _WORDS:
+        return {"schema": schema}
+    description, example = _WORDS[start]
+    return {"description": description, "example": example, "schema": schema}

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from engine.base import ids
 from engine.base.ids import Kind
 
 _FILE: Final = Path(__file__).with_name("property_texts.toml")
@@ -32,6 +33,7 @@ _OWN_IDS: Final = {  # the start of a schema's name -> the kind of its `id`
     "AccountShown": Kind.ACCOUNT,
     "AlertEvent": Kind.ALERT_EVENT,
     "AlertRule": Kind.ALERT_RULE,
+    "AlertRulesMade": Kind.ALERT_RULE,
     "ApiKey": Kind.API_KEY,
     "Attachment": Kind.ATTACHMENT,
     "AuditEvent": Kind.EVENT,
@@ -105,7 +107,18 @@ def add_text(shape: Schema, name: str, *, schema_name: str, components: dict[str
     for example in (known.get("example"), *_guesses(shape, name, schema_name, components)):
         if example is not None and _kind_of(example) & kinds and _allowed(example, shape, components):
             shape["examples"] = [example]
+            if not known.get("several_kinds"):
+                _add_pattern(shape, example)
             return
+
+
+def _add_pattern(shape: Schema, example: object) -> None:
+    """Add the pattern of ids where the example is one, or a list of one."""
+    for one in shape.get("anyOf", [shape]):
+        if isinstance(example, list) and one.get("type") == "array" and example:
+            _add_pattern(one["items"], example[0])
+        elif one.get("type") == "string" and isinstance(example, str) and example.endswith(f"_{_ID_BODY}"):
+            one["pattern"] = ids.pattern(Kind(example.removesuffix(f"_{_ID_BODY}")))
 
 
 def _noun(schema_name: str) -> str:

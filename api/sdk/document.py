@@ -6,6 +6,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from api.http.client_names import client_method
+from api.http.openapi_parts import schemas_in
+from api.sdk import event_types
 
 Schema = dict[str, Any]
 
@@ -19,6 +21,7 @@ _FOREIGN: Final = "/v1/compat/"
 _OPEN: Final = frozenset({"/v1/instance"})  # without a credential, and of use to programs
 REPEATABLE: Final = frozenset({"GET", "PUT", "DELETE"})  # RFC 9110 9.2.2
 KEY_FIELD: Final = "idempotencyKey"
+DRY_FIELD: Final = "dryRun"
 
 
 class ClientField(Struct, frozen=True):
@@ -44,6 +47,7 @@ class ClientOperation(Struct, frozen=True, kw_only=True):
     has_body: bool
     raw_type: str | None  # media type of a body that is not JSON
     replies: tuple[Schema, ...]
+    dry_reply: Schema | None  # the one of `replies` that a call with `dryRun` gets, if it gets another one
     reply_type: str
     is_optional_reply: bool
     cursor: str | None
@@ -80,7 +84,7 @@ class ClientDocument(Struct, frozen=True):
 
 def read(document: Schema) -> ClientDocument:
     """Return what the clients offer. Raises ValueError if two operations have one name."""
-    schemas: dict[str, Schema] = document["components"]["schemas"]
+    schemas = event_types.typed(document["components"]["schemas"], document["webhooks"])
     operations = [
         _operation(method.upper(), path, described, schemas)
         for path, methods in document["paths"].items()
@@ -91,7 +95,8 @@ def read(document: Schema) -> ClientDocument:
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise ValueError(f"two operations have the name {sorted(twice)}; give one another in api/http/client_names.py")
-    used = _used([schema for one in operations for schema in _schemas_of(one)], schemas)
+    roots: list[Schema] = [schema for one in operations for schema in _schemas_of(one)]
+    used = schemas_in([*roots, schemas.get(event_types.POSTED, {})], schemas) | {event_types.POSTED} & schemas.keys()
     return ClientDocument(tuple(operations), {name: schemas[name] for name in sorted(used)})
 
 
@@ -133,12 +138,19 @@ def _operation(method: str, path: str, described: Schema, schemas: dict[str, Sch
         has_body=bool(contents),
         raw_type=next((kind for kind in contents if kind != _JSON), None),
         replies=replies,
+        dry_reply=next((one for one in replies if len(replies) > 1 and _is_dry(one, schemas)), None),
         reply_type=reply_type,
         is_optional_reply=is_optional,
         cursor=_cursor(replies, query, schemas),
         keyed=KEY_FIELD in body.get("properties", {}),
         keyed_items=_keyed_items(body, schemas),
     )
+
+
+def _is_dry(reply: Schema, schemas: dict[str, Schema]) -> bool:
+    """Return True for a reply that only a call with `dryRun` gets."""
+    found = resolved(reply, schemas).get("properties", {}).get(DRY_FIELD, {})
+    return bool(found.get("const") is True)
 
 
 def _text(method: str, path: str, described: Schema) -> str:
@@ -199,20 +211,3 @@ def _keyed_items(body: Schema, schemas: dict[str, Schema]) -> str | None:
 
 def _schemas_of(one: ClientOperation) -> list[Schema]:
     return [*one.replies, *(field.schema for field in (*one.query, *one.body))]
-
-
-def _used(roots: list[Schema], schemas: dict[str, Schema]) -> set[str]:
-    """Return the names of all schemas that `roots` refer to, directly or not."""
-    found: set[str] = set()
-    waiting: list[Any] = list(roots)
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, list):
-            waiting += part
-        elif isinstance(part, dict):
-            name = reference(part)
-            if name is not None and name not in found:
-                found.add(name)
-                waiting.append(schemas[name])
-            waiting += [value for key, value in part.items() if key not in ("examples", "default")]
-    return found

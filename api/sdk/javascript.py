@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-from api.sdk.document import ClientDocument, ClientField, ClientOperation, Schema, read, reference, resolved
-from api.sdk.python_methods import class_name
+from api.http.client_names import class_name
+from api.sdk.document import DRY_FIELD, ClientDocument, ClientField, ClientOperation, Schema, read, reference, resolved
+from api.sdk.error_classes import ErrorClass, error_classes
 
 FILES: Final = Path(__file__).parent / "files"
 _SCALARS: Final = {
@@ -17,9 +18,10 @@ _HEAD: Final = """\
 export const VERSION: string;
 
 export interface WaybillOptions {
-  apiKey: string;
-  /** The address of the service, without `/v1`. */
-  baseUrl: string;
+  /** Default: the environment variable WAYBILL_API_KEY. */
+  apiKey?: string;
+  /** The address of the service, without `/v1`. Default: the environment variable WAYBILL_URL. */
+  baseUrl?: string;
   /** The time to wait for an answer. Default: 30,000 ms. */
   timeoutMs?: number;
   /** Further tries of a request that is safe to repeat. Default: 2. */
@@ -44,15 +46,32 @@ export class TailClosedError extends WaybillError {
   reason: string;
 }
 
-/** A refusal of the API: branch on `type`. */
+/** A refusal of the API: branch on `type`, or on the class. */
 export class ApiError extends WaybillError {
   status: number;
   type: string;
   fields: { [name: string]: unknown };
   requestId: string | null;
+  /** Seconds to wait. */
   retryAfter: number | null;
+  /** The page that explains the error. */
+  docs: string | null;
 }
 """
+# Methods of one group that are no operations.
+_OWN: Final = {
+    "events": """\
+    /**
+     * Call `handler` with each event of the log after the `seq` `after`, in the form of a webhook's body, oldest first.
+     * Returns the `seq` to pass the next time. `type`: the types to hand over, by default all. Throws EventsLostError
+     * if the log no longer has the events after `after`.
+     */
+    catchUp(
+      after: number,
+      handler: (event: WebhookEvent) => unknown,
+      options?: { type?: string[]; signal?: AbortSignal },
+    ): Promise<number>;""",
+}
 
 
 def files(document: Schema, version: str) -> dict[str, str]:
@@ -61,7 +80,9 @@ def files(document: Schema, version: str) -> dict[str, str]:
     table = ",\n".join(_row(one) for one in known.operations)
     module = (FILES / "waybill.mjs").read_text("utf-8")
     found = {
-        "waybill.mjs": module.replace("{{version}}", version).replace("{{operations}}", table),
+        "waybill.mjs": module.replace("{{version}}", version)
+        .replace("{{operations}}", table)
+        .replace("{{errors}}", _error_classes()),
         "waybill.d.ts": _declarations(known),
         "webhooks.mjs": (FILES / "webhooks.mjs").read_text("utf-8"),
         "webhooks.d.ts": (FILES / "webhooks.d.ts").read_text("utf-8"),
@@ -92,11 +113,34 @@ def _row(one: ClientOperation) -> str:
     return "  " + json.dumps(row)
 
 
+def _error_classes() -> str:
+    """Return the classes of the error types, and the table that finds them."""
+    lines = [
+        f'export class {one.name} extends ApiError {{ static TYPE = "{one.kind}"; '
+        f"static FIELDS = {json.dumps(one.fields)}; }}"
+        for one in error_classes()
+    ]
+    names = ", ".join(one.name for one in error_classes())
+    return "\n".join([*lines, "", f"const CLASSES = Object.fromEntries([{names}].map((one) => [one.TYPE, one]));"])
+
+
+def _declared_error(one: ErrorClass) -> str:
+    fields = [f"  {field}: any;" for field in one.fields]
+    return "\n".join(
+        [f"/** `{one.kind}`, HTTP {one.status}. */", f"export class {one.name} extends ApiError {{", *fields, "}"]
+    )
+
+
 def _declarations(known: ClientDocument) -> str:
-    parts = [_HEAD.rstrip()]
+    parts = [_HEAD.rstrip(), *map(_declared_error, error_classes())]
     parts += [_definition(name, schema) for name, schema in known.schemas.items()]
+    parts += [
+        f"export interface {_fields_name(one)} {_record([*one.body, *one.query], '')}"
+        for one in known.operations
+        if one.dry_reply is not None
+    ]
     groups = [_group(name, operations, known) for name, operations in known.groups.items()]
-    lines = ["export class Waybill {", "  constructor(options: WaybillOptions);", *groups, "}"]
+    lines = ["export class Waybill {", "  constructor(options?: WaybillOptions);", *groups, "}"]
     return "\n\n".join([*parts, "\n".join(lines)]) + "\n"
 
 
@@ -134,6 +178,8 @@ def _type(schema: Schema, indent: str = "") -> str:
     if "enum" in schema or "const" in schema:
         return " | ".join(json.dumps(one) for one in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type")
+    if isinstance(kind, list):
+        return " | ".join(_type({**schema, "type": one}, indent) for one in kind)
     if kind == "array":
         return f"Array<{_type(schema.get('items', {}), indent)}>"
     if kind != "object":
@@ -147,6 +193,7 @@ def _type(schema: Schema, indent: str = "") -> str:
 
 def _group(name: str, operations: list[ClientOperation], known: ClientDocument) -> str:
     methods = [line for one in operations for line in _methods(one, known)]
+    methods += [_OWN[name]] if name in _OWN else []
     return "\n".join([f"  /** {class_name(name)} */", f"  {camel(name)}: {{", *methods, "  };"])
 
 
@@ -162,6 +209,8 @@ def _methods(one: ClientOperation, known: ClientDocument) -> list[str]:
         )
     )
     comment = _comment(one.text.split("\n\n")[0], "    ")
+    if one.dry_reply is not None:
+        return _by_dry_run(one, comment)
     head = f"{comment}    {camel(one.name)}({arguments}): "
     if one.kind in ("tail", "export"):
         found = [f"{head}AsyncGenerator<{reply}>;"]
@@ -176,6 +225,27 @@ def _methods(one: ClientOperation, known: ClientDocument) -> list[str]:
         name = "iterate" if one.name == "list" else camel(f"iterate_{one.name}")
         found.append(f"    {name}({arguments}): AsyncGenerator<{_type(row, '    ')}>;")
     return found
+
+
+def _fields_name(one: ClientOperation) -> str:
+    """Return the name of the type of the fields that an operation with several replies takes."""
+    return f"{class_name(one.group)}{class_name(one.name)}Fields"
+
+
+def _by_dry_run(one: ClientOperation, comment: str) -> list[str]:
+    """Return the signatures of a method whose reply has another type with `dryRun`."""
+    named = _fields_name(one)
+    real = " | ".join(_type(reply) for reply in one.replies if reply is not one.dry_reply)
+    dry = _type(one.dry_reply or {})
+    return [
+        f"{comment}    {camel(one.name)}({', '.join([*(f'{name}: string' for name in one.path_fields), fields])}, "
+        f"options?: CallOptions): Promise<{reply}>;"
+        for fields, reply in (
+            (f"fields: {named} & {{ {DRY_FIELD}: true }}", dry),
+            (f"fields: {named} & {{ {DRY_FIELD}?: false | null }}", real),
+            (f"fields: {named}", f"{real} | {dry}"),
+        )
+    ]
 
 
 def _comment(text: str, indent: str) -> str:

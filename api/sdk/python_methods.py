@@ -2,21 +2,47 @@
 
 from typing import Final
 
-from api.http.client_names import python_name
-from api.sdk.document import ClientField, ClientOperation, Schema, reference, resolved
+from api.http.client_names import class_name, python_name
+from api.sdk.document import DRY_FIELD, ClientField, ClientOperation, Schema, reference, resolved
 from api.sdk.python_types import TypeWriter, docstring, wrapped
 
 HEAD: Final = '''"""The operations of the API, generated from its description: a class for each group of them."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Dict, List, Literal
+from typing import Any, Dict, List, Literal, overload
 
 from . import types
+from .async_catch_up import catch_up
 from .async_tail import AsyncTail
 from .async_transport import AsyncDownload, AsyncTransport, pages
 from .values import OMIT, Omit, given, path_segment, with_key, with_keys
 '''
+
+
+# Methods of one group that are no operations.
+_OWN: Final = {
+    "events": '''
+    async def catch_up(
+        self,
+        after: int,
+        handler: Callable[[types.WebhookEvent], Awaitable[None]],
+        *,
+        type: Sequence[str] | Omit = OMIT,
+    ) -> int:
+        """Call `handler` with each event of the log after `after`, in the form of a webhook's body, oldest first.
+
+        Returns the `seq` to pass as `after` the next time. One handler so serves webhooks, and catches up after an
+        outage of your endpoint: drop what it has seen by `id`. `after` is 0, or the `seq` of the last event handled.
+        `type`: the types to hand over; by default all, also those that webhooks do not deliver. An exception of the
+        handler ends the call. Raises EventsLostError if the log no longer has the events after `after`.
+        """
+
+        async def fetch(cursor: int) -> types.EventPage:
+            return await self.list(after=cursor, limit=1000, type=type)
+
+        return await catch_up(fetch, after, handler)''',
+}
 
 
 class MethodWriter:
@@ -38,7 +64,7 @@ class MethodWriter:
         ]
         for one in operations:
             lines += ["", *self._methods(one)]
-        return "\n".join(lines)
+        return "\n".join([*lines, *([_OWN[name]] if name in _OWN else [])])
 
     def _methods(self, one: ClientOperation) -> list[str]:
         arguments = self._arguments(one)
@@ -78,15 +104,33 @@ class MethodWriter:
         text = self._types.annotation(schema, place, lists=lists, maps=maps)
         return qualified(text, {*self._schemas, place})
 
-    def _reply(self, one: ClientOperation) -> str:
+    def _overloads(self, one: ClientOperation, arguments: list[str]) -> list[str]:
+        """Return the signatures by `dry_run`, which decides the type of the reply; none if it does not."""
+        if one.dry_reply is None:
+            return []
+        name = python_name(DRY_FIELD)
+        place = next(number for number, line in enumerate(arguments) if line.startswith(f"{name}:"))
+        real = tuple(reply for reply in one.replies if reply is not one.dry_reply)
+        lines: list[str] = []
+        for replies, argument in (
+            (real, arguments[place].replace("bool", "Literal[False]")),
+            ((one.dry_reply,), f"{name}: Literal[True]"),
+            (one.replies, arguments[place].removesuffix(" | Omit = OMIT")),
+        ):
+            own = [*arguments[:place], argument, *arguments[place + 1 :]]
+            head = _signature("async def", one.name, own, self._reply(one, replies))
+            lines += ["    @overload", *head[:-1], f"{head[-1]} ...", ""]
+        return lines
+
+    def _reply(self, one: ClientOperation, replies: tuple[Schema, ...]) -> str:
         place = f"{class_name(one.group)}{class_name(one.name)}Reply"
-        found = [self._annotation(schema, place) for schema in one.replies]
+        found = [self._annotation(schema, place) for schema in replies]
         if one.is_optional_reply or not found:
             found.append("None")
         return " | ".join(dict.fromkeys(found))
 
     def _call(self, one: ClientOperation, arguments: list[str]) -> list[str]:
-        reply = self._reply(one)
+        reply = self._reply(one, one.replies)
         call = [f'"{one.method}"', _path(one)]
         call += ["params=params"] if one.query else []
         call += [f"body={_body(one)}"] if one.body else []
@@ -100,10 +144,11 @@ class MethodWriter:
         ]
         values = [*_values("body", one.body), *_values("params", one.query)]
         ending = [] if reply == "None" else ["        return reply"]
-        return [*_signature("async def", one.name, arguments, reply), *_docstring(one), *values, *lines, *ending]
+        head = [*self._overloads(one, arguments), *_signature("async def", one.name, arguments, reply)]
+        return [*head, *_docstring(one), *values, *lines, *ending]
 
     def _stream(self, one: ClientOperation, arguments: list[str], call: str) -> list[str]:
-        head = _signature("def", one.name, arguments, f"AsyncIterator[{self._reply(one)}]")
+        head = _signature("def", one.name, arguments, f"AsyncIterator[{self._reply(one, one.replies)}]")
         return [*head, *_docstring(one), *_values("params", one.query, always=True), f"        return {call}"]
 
     def _file(self, one: ClientOperation, arguments: list[str]) -> list[str]:
@@ -149,11 +194,6 @@ class MethodWriter:
         ]
         doc = docstring(f"Yield the rows of all pages of `{one.name}`, which are requested as needed.", "        ")
         return [*_signature("def", name, own, f"AsyncIterator[{row}]"), *doc, *lines]
-
-
-def class_name(name: str) -> str:
-    """Return `alert_rules` as `AlertRules`."""
-    return "".join(part.capitalize() for part in name.split("_"))
 
 
 def qualified(annotation: str, names: set[str]) -> str:

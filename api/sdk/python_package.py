@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Final
 
+from api.http.client_names import class_name, python_name
 from api.sdk.document import ClientDocument, Schema, read
+from api.sdk.error_classes import error_classes
 from api.sdk.python_methods import HEAD as METHODS_HEAD
-from api.sdk.python_methods import MethodWriter, class_name
+from api.sdk.python_methods import MethodWriter
 from api.sdk.python_types import TypeWriter, docstring
 from api.sdk.synchronous import derived
-from engine.base.errors import REGISTRY
 
 RUNTIME: Final = Path(__file__).parent / "runtime"
 PACKAGE: Final = "waybill_client"
@@ -28,8 +29,9 @@ from .version import __version__
 _CLIENT: Final = '''class AsyncWaybill(AsyncBaseClient):
     """A client of one service with one API key; `async with` closes its connections.
 
-    `base_url` is the address of the service, without `/v1`. `timeout` is the time in seconds to wait for a connection
-    and for each part of an answer. `max_retries` is the number of further tries of a request that is safe to repeat:
+    `api_key` and `base_url`, the address of the service without `/v1`, are taken from the environment variables
+    WAYBILL_API_KEY and WAYBILL_URL unless given. `timeout` is the time in seconds to wait for a connection and for
+    each part of an answer. `max_retries` is the number of further tries of a request that is safe to repeat:
     after a refusal by a rate limit, and, if it can be carried out twice without harm, after 502, 503, 504 and a lost
     connection. Sends always can: each carries an `idempotencyKey`, made here unless you give one. A send whose first
     answer was lost may answer with status `duplicate` and the id of the message that the first try made.
@@ -40,7 +42,7 @@ _CLIENT: Final = '''class AsyncWaybill(AsyncBaseClient):
 '''
 _INIT: Final = '''"""The client of the Waybill e-mail service: `Waybill` for threads, `AsyncWaybill` for asyncio.
 
-    client = Waybill(api_key="svc_live_…", base_url="https://mail.example.com")
+    client = Waybill(api_key="svc_live_…", base_url="https://mail.example.com")  # or WAYBILL_API_KEY and WAYBILL_URL
     client.emails.send(from_="hello@example.com", to=["ann@example.net"], subject="Hello", text="It works.")
 
 Arguments are in snake case; objects, in requests and replies, have the field names of the API (`waybill_client.types`).
@@ -122,9 +124,9 @@ def _client(known: ClientDocument) -> str:
     lines += [
         "    def __init__(",
         "        self,",
-        "        api_key: str,",
+        "        api_key: str | None = None,",
         "        *,",
-        "        base_url: str,",
+        "        base_url: str | None = None,",
         "        timeout: float = DEFAULT_TIMEOUT_S,",
         "        max_retries: int = DEFAULT_RETRIES,",
         "        http_client: httpx.AsyncClient | None = None,",
@@ -142,25 +144,15 @@ def _client(known: ClientDocument) -> str:
     return "\n".join(lines) + "\n"
 
 
-def error_class(kind: str) -> str:
-    """Return the class of an error type: `rate_limited` is `RateLimitedError`."""
-    return f"{class_name(kind)}Error"
-
-
 def _errors() -> str:
     """Return the module with a class for each `error.type`."""
     parts = [_ERRORS_HEAD.rstrip()]
-    names = []
-    for kind, entry in REGISTRY.items():
-        names.append(error_class(kind.value))
-        fields = "".join(f"\n    {_snake(field)}: Any" for field in entry.fields)
-        wire = ", ".join(f'"{field}"' for field in entry.fields) + ("," if len(entry.fields) == 1 else "")
-        known = f"\n    FIELDS = ({wire})" if entry.fields else ""
-        text = "\n".join(docstring(f"`{kind.value}`, HTTP {entry.status}.", "    "))
-        parts.append(f'class {names[-1]}(ApiError):\n{text}\n\n    TYPE = "{kind.value}"{known}{fields}')
-    listed = "\n".join(f'    "{name}",' for name in sorted(names))
+    classes = error_classes()
+    for one in classes:
+        fields = "".join(f"\n    {python_name(field)}: Any" for field in one.fields)
+        wire = ", ".join(f'"{field}"' for field in one.fields) + ("," if len(one.fields) == 1 else "")
+        known = f"\n    FIELDS = ({wire})" if one.fields else ""
+        text = "\n".join(docstring(f"`{one.kind}`, HTTP {one.status}.", "    "))
+        parts.append(f'class {one.name}(ApiError):\n{text}\n\n    TYPE = "{one.kind}"{known}{fields}')
+    listed = "\n".join(f'    "{name}",' for name in sorted(one.name for one in classes))
     return "\n\n\n".join(parts) + f"\n\n\n__all__ = [\n{listed}\n]\n"
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)

@@ -46,7 +46,7 @@ class TypeWriter:
             return _literal(schema.get("enum", [schema.get("const")]))
         kind = schema.get("type")
         if isinstance(kind, list):
-            return " | ".join(_SCALARS.get(one, "Any") for one in kind)
+            return " | ".join(self.annotation({**schema, "type": one}, place, lists=lists, maps=maps) for one in kind)
         if kind == "array":
             return f"{lists}[{self.annotation(schema.get('items', {}), place)}]"
         if kind == "object":
@@ -139,6 +139,8 @@ def _alias(name: str, value: str, schema: Schema) -> str:
     if len(line) > WIDTH and value.startswith("Literal["):
         options = value.removeprefix("Literal[").removesuffix("]").split(", ")
         line = "\n".join([f"{name} = Literal[", *(f"    {one}," for one in options), "]"])
+    elif len(line) > WIDTH:
+        line = "\n".join([f"{name} = (", *(f"    {one}" for one in value.replace(" | ", "\n| ").split("\n")), ")"])
     return "\n".join([line, *docstring(str(schema.get("description", "")), "")])
 
 

@@ -1,4 +1,4 @@
-"""Serve the clients of this version at `/sdk`: the Python wheel, also as a package index for pip, and the modules."""
+"""Serve the clients of this version at `/sdk`: a Python wheel and its index for pip, modules and their npm package."""
 
 import asyncio
 import html
@@ -10,7 +10,7 @@ import falcon.asgi
 import orjson
 from msgspec import Struct
 
-from api.sdk import javascript, python_package, wheel
+from api.sdk import javascript, npm_package, python_package, wheel
 
 PATH: Final = "/sdk"
 _MEDIA: Final = {
@@ -18,6 +18,7 @@ _MEDIA: Final = {
     ".html": "text/html; charset=utf-8",
     ".mjs": "text/javascript; charset=utf-8",
     ".mts": "text/plain; charset=utf-8",
+    ".tgz": "application/gzip",
     ".ts": "text/plain; charset=utf-8",
     ".whl": "application/octet-stream",
 }
@@ -72,6 +73,7 @@ class ClientFiles:
         found = {f"/{name}": packed, f"/{wheel.sdist_name(self._version)}": wheel.sdist(files, self._version)}
         scripts = javascript.files(document, self._version)
         found |= {f"/{script}": text.encode() for script, text in scripts.items()}
+        found[f"/{npm_package.package_name(self._version)}"] = npm_package.package(scripts, self._version)
         made = {path: ClientFile.of(path, content) for path, content in found.items()}
         pages = self._pages(name, made)
         return made | {path: ClientFile.of("page.html", text.encode()) for path, text in pages.items()}
@@ -83,9 +85,10 @@ class ClientFiles:
             f'<li><a href="{base}{path}">{html.escape(path[1:])}</a> <code>sha256 {file.digest}</code></li>'
             for path, file in made.items()
         )
+        packed = npm_package.package_name(self._version)
         body = (
             f"<h1>Clients of Waybill {html.escape(self._version)}</h1>\n"
-            f"<pre>pip install {base}/{name}</pre>\n<ul>\n{links}\n</ul>\n"
+            f"<pre>pip install {base}/{name}\nnpm install {base}/{packed}</pre>\n<ul>\n{links}\n</ul>\n"
             f'<p><a href="{self._public_url}/docs">Documentation</a></p>'
         )
         link = f'<a href="{base}/{name}#sha256={made[f"/{name}"].digest}" data-requires-python="{{}}">{name}</a>'

@@ -99,13 +99,18 @@ def sdist(files: Mapping[str, str], version: str) -> bytes:
         f"{top}/README.md": _README,
         f"{top}/pyproject.toml": project,
     }
+    return tar_gz(contents, 9)
+
+
+def tar_gz(contents: Mapping[str, str], level: int) -> bytes:
+    """Return a compressed archive of texts by their path, without times and owners."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, text in sorted(contents.items()):
             entry = tarfile.TarInfo(name)
             entry.size, entry.mtime, entry.mode = len(text.encode()), _EPOCH_S, 0o644
             archive.addfile(entry, io.BytesIO(text.encode()))
-    return gzip.compress(packed.getvalue(), 9, mtime=_EPOCH_S)
+    return gzip.compress(packed.getvalue(), level, mtime=_EPOCH_S)
 
 
 def digest(content: bytes) -> str:

@@ -194,7 +194,7 @@ async def lay(connection: Conn, account: UUID, cause: Cause, reason: str, *, at:
         raise Refusal(
             ErrorType.INVALID_STATE,
             "This is the platform account, which sends system mail; it cannot be suspended.",
-            status="permanent",
+            state="permanent",
         )
     await _LAY.execute(connection, [account], cause.value, reason, at)
     below = [one.id for one in family if one.parent_id == account]

@@ -16,10 +16,14 @@ Row = TypeVar("Row")
 
 
 class RefusalEntry(NamedTuple):
-    """The HTTP status of one error type, and the extra fields that its error body may carry."""
+    """The HTTP status of one error type, and the extra fields that its error body may carry.
+
+    `former` are earlier names of fields, each with the present one: error bodies carry both.
+    """
 
     status: int
     fields: tuple[str, ...] = ()
+    former: tuple[tuple[str, str], ...] = ()
 
 
 class ErrorType(StrEnum):
@@ -71,8 +75,8 @@ REGISTRY: dict[ErrorType, RefusalEntry] = {
     ErrorType.NOT_FOUND: RefusalEntry(404),
     ErrorType.METHOD_NOT_ALLOWED: RefusalEntry(405),
     ErrorType.CONFLICT: RefusalEntry(409, ("id",)),
-    ErrorType.TERMINAL_STATE: RefusalEntry(409, ("status",)),
-    ErrorType.INVALID_STATE: RefusalEntry(409, ("status",)),
+    ErrorType.TERMINAL_STATE: RefusalEntry(409, ("state",), former=(("status", "state"),)),
+    ErrorType.INVALID_STATE: RefusalEntry(409, ("state",), former=(("status", "state"),)),
     ErrorType.PAYLOAD_TOO_LARGE: RefusalEntry(413, ("limit",)),
     ErrorType.UNSUPPORTED_MEDIA_TYPE: RefusalEntry(415),
     ErrorType.INVALID_ADDRESS: RefusalEntry(422, ("address", "field")),
@@ -118,7 +122,8 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
     def envelope(self, docs: str = "") -> dict[str, dict[str, object]]:
         """Return the error body of the HTTP response; `docs` is the address of the page that explains the errors."""
         link = {"docs": f"{docs}#{self.kind.value}"} if docs else {}
-        return {"error": {"type": self.kind.value, "message": self.message, **link, **self.fields}}
+        former = {old: self.fields[new] for old, new in REGISTRY[self.kind].former if new in self.fields}
+        return {"error": {"type": self.kind.value, "message": self.message, **link, **self.fields, **former}}
 
 
 def _cut(value: object) -> object:

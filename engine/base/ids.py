@@ -115,6 +115,11 @@ def format_id(kind: Kind, value: UUID) -> str:
     return f"{kind}_{encode(value)}"
 
 
+def pattern(kind: Kind) -> str:
+    """Return the regular expression (ECMA 262) of the public ids of a kind; 130 bits hold the 128 of a UUID."""
+    return f"^{kind}_[0-7][0-9a-hjkmnp-tv-z]{{{_LENGTH - 1}}}$"
+
+
 def body_of(public_id: str) -> str:
     """Return the 26 base32 characters of a public id, without its prefix."""
     return public_id[-_LENGTH:]

@@ -4,6 +4,7 @@ import re
 import unicodedata
 
 MAX_SLUG = 64
+PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"  # for schemas
 _is_slug = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch
 _gaps = re.compile(r"[^a-z0-9]+")
 _LETTERS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "ł": "l", "ı": "i"})

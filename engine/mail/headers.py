@@ -38,6 +38,8 @@ _atoms = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?: [A-Za-z0-9!#$%&'*+/=?^_
 _entries = re.compile(r"(?:<[^<>]*>|[^,])*+,?").findall
 # Mail that the service writes itself: RFC 3834 5 and Exchange's own field keep automatic replies away.
 AUTOMATIC: Final = {"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"}
+# An answer that a program writes (RFC 3834 3.1.7).
+ANSWERED: Final = {"Auto-Submitted": "auto-replied", "X-Auto-Response-Suppress": "All"}
 _escaped = re.compile(r'(["\\])').sub
 
 

@@ -78,7 +78,7 @@ async def confirm_operator(pool: asyncpg.Pool, person: PersonRow) -> None:
                 f"It is not proven that the person with the password of {person.email} also owns the mailbox: the "
                 "address is not confirmed, or by the link in the mail alone. Set a new password by mail "
                 "(/forgot-password), which removes all earlier ways to sign in, then repeat this.",
-                status="unconfirmed",
+                state="unconfirmed",
             )
         if not now.is_operator:
             await people.SET_OPERATOR.execute(connection, person.id, clock.now())

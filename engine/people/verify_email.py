@@ -89,7 +89,7 @@ async def used_up(
 async def send_again(services: PeopleServices, person: Person) -> None:
     """Mail another link; earlier ones become invalid. Raises 409 if the address is verified, 429 beyond the limits."""
     if person.row.email_verified:
-        raise Refusal(ErrorType.INVALID_STATE, "Your address is already confirmed.", status="verified")
+        raise Refusal(ErrorType.INVALID_STATE, "Your address is already confirmed.", state="verified")
     name = f"verify-send:{person.user_id}"
     for bucket, most, seconds in ((f"{name}:minute", PER_MINUTE, 60), (f"{name}:day", PER_DAY, 86_400)):
         standing = await services.limits.check(bucket, most / seconds, burst_s=seconds)

@@ -59,5 +59,5 @@ async def lock_schedule(connection: Conn, account: UUID, message: UUID) -> async
     raise Refusal(
         ErrorType.INVALID_STATE,
         f"The message is {status}; only a scheduled message can be changed or canceled.",
-        status=status,
+        state=status,
     )

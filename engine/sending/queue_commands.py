@@ -57,7 +57,7 @@ class QueueCommands(Struct, frozen=True):
         ended = await queue_admin.end_hold(self.pool, on, note=note, actor=self.actor)
         if ended is None:
             text = f"There is no hold on the {on.kind.value} {on.target}. The list of the queue shows all holds."
-            raise Refusal(ErrorType.INVALID_STATE, text, status="not held")
+            raise Refusal(ErrorType.INVALID_STATE, text, state="not held")
         return await self._bounded(on, queue_admin.release_rows(self.pool, ended, note=note))
 
     async def flush(self, kind: HoldKind, target: str, *, note: str | None) -> QueueChange:

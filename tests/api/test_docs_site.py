@@ -131,6 +131,10 @@ def test_every_type_of_error_is_explained(pages: dict[str, Page]) -> None:
     assert {kind.value for kind in ErrorType} <= set(pages["/docs/errors"].anchors)
 
 
+def test_a_section_of_the_reference_is_found_by_its_path_and_by_its_name(pages: dict[str, Page]) -> None:
+    assert {"post-v1-emails", "sendEmail"} <= set(pages["/docs/api/emails"].anchors)
+
+
 def test_operations_have_different_names_in_the_clients() -> None:
     named: dict[tuple[str, str], str] = {}
     for path, methods in json.loads(client_document(Settings(public_url=BASE)))["paths"].items():

@@ -220,3 +220,21 @@ async def test_the_plan_limits_contacts_exactly_under_parallel_requests(api: Api
     assert limits["contacts"] == {"resource": "contacts", "limit": 500, "used": 500}
     known = await api.post("/v1/contacts", account.token, {"email": "a1@x.test", "consent": "customer"})
     assert known.status == 409
+
+
+async def test_a_contact_is_found_by_its_address_in_any_spelling(api: Api, account: TestAccount) -> None:
+    made = await create(api, account, "Ann@Example.com", name="Ann")
+    await create(api, account, "joann@example.com")
+
+    async def found(query: str) -> list[str]:
+        answer = await api.get(f"/v1/contacts?{query}", account.token)
+        assert answer.status == 200
+        assert answer.json["nextCursor"] is None
+        return [row["id"] for row in answer.json["data"]]
+
+    assert await found("email=ann%40EXAMPLE.com") == [made["id"]]
+    assert await found("email=ann%40example.com&search=Ann") == [made["id"]]
+    assert await found("email=ann%40example.com&search=Bob") == []
+    assert await found("email=nobody%40example.com") == []
+    wrong = await api.get("/v1/contacts?email=nobody", account.token)
+    assert (wrong.status, wrong.error["type"], wrong.error["field"]) == (422, "invalid_address", "email")

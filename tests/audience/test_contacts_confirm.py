@@ -42,6 +42,8 @@ async def test_a_contact_is_mailed_a_link_and_confirms_by_its_button(
     raw = (await api.get(f"/v1/messages/{message['id']}/raw", account.token)).body
     assert b"\r\nAuto-Submitted: auto-generated\r\nX-Auto-Response-Suppress: All\r\n" in raw
     path = await link(api, account)
+    hook = {"url": "http://127.0.0.1:9/hook", "eventTypes": ["contact.confirmed"]}
+    webhook = (await api.post("/v1/webhooks", account.token, hook)).json
 
     for method in ("GET", "HEAD"):
         page = await press(api, path, method)
@@ -60,6 +62,8 @@ async def test_a_contact_is_mailed_a_link_and_confirms_by_its_button(
     assert after["consentAt"] > made["consentAt"]
     kinds = [kind for kind, _ in await logged(pool, account.id, "contact.")]
     assert kinds == ["contact.created", "contact.confirmed"]
+    posts = (await api.get(f"/v1/webhooks/{webhook['id']}/deliveries", account.token)).json["data"]
+    assert (webhook["warnings"], [post["type"] for post in posts]) == ([], ["contact.confirmed"])
     again = await api.post(f"/v1/contacts/{made['id']}/confirmation", account.token, {"from": account.sender})
     assert (again.status, again.error["type"]) == (409, "invalid_state")
 

@@ -160,4 +160,4 @@ def test_an_error_type_has_the_status_and_the_fields_of_the_contract(line: str) 
     entry = REGISTRY[ErrorType(name)]
 
     assert entry.status == int(status)
-    assert set(fields) <= set(entry.fields)
+    assert set(fields) <= {*entry.fields, *dict(entry.former)}

@@ -111,7 +111,10 @@ def test_the_description_holds_every_operation(document: dict[str, Any]) -> None
         for method, one in item.items()
     }
 
-    assert described == {(operation.method, operation.path, operation.id) for operation in OPERATIONS}
+    assert {one[:2] for one in described} == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert len({name for _, _, name in described}) == len(OPERATIONS)
+    assert [name for _, _, name in described if not re.fullmatch("[a-z][A-Za-z0-9]+", name)] == []
+    assert ("POST", "/v1/emails", "sendEmail") in described
 
 
 def test_the_description_lists_the_refusals_of_each_operation(document: dict[str, Any]) -> None:

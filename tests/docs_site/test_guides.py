@@ -333,10 +333,12 @@ def test_the_verifier_in_python_knows_our_signature() -> None:
     exec(compile(verifier("python"), "verify.py", "exec"), module)
     for complaint, header in signatures().items():
         if not complaint:
-            module["verify"](BODY, header, SECRET)
+            module["verify_request"](BODY, {"Service-Signature": header}, SECRET)
             continue
         with pytest.raises(ValueError, match=complaint):
-            module["verify"](BODY, header, SECRET)
+            module["verify_request"](BODY, {"Service-Signature": header}, SECRET)
+        both = {"Service-Signature": header, "Service-Signature-Previous": signatures()[""]}
+        module["verify_request"](BODY, both, SECRET)
 
 
 def test_the_verifier_in_javascript_knows_our_signature(tmp_path: Any) -> None:
@@ -346,7 +348,12 @@ def test_the_verifier_in_javascript_knows_our_signature(tmp_path: Any) -> None:
     program.write_text(f"""{verifier("js")}
 const [body, secret, headers] = JSON.parse(process.argv[2]);
 console.log(JSON.stringify(headers.map((header) => {{
-  try {{ verify(Buffer.from(body), header, secret); return ""; }} catch (error) {{ return error.message; }}
+  const good = headers[{list(signatures()).index("")}];
+  verifyRequest(Buffer.from(body), {{ "service-signature": header, "service-signature-previous": good }}, secret);
+  try {{
+    verifyRequest(Buffer.from(body), {{ "service-signature": header }}, secret);
+    return "";
+  }} catch (error) {{ return error.message; }}
 }})));
 """)
     headers = signatures()

@@ -119,3 +119,20 @@ async def test_any_text_of_a_type_is_a_type_that_never_comes(api: Api, pool: asy
     for text in ("a%00b", "%F0%9F%92%8C", "'%3B--"):
         answer = await api.get(f"/v1/events?type={text}", account.token)
         assert (answer.status, answer.json["data"]) == (200, [])
+
+
+async def test_a_pull_may_begin_at_the_end_of_the_log(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    await logbook.many(pool, account.id, 5)
+    page = (await api.get("/v1/events?after=latest", account.token)).json
+    assert (page["data"], page["nextCursor"], page["hasMore"]) == ([], "5", False)
+    await logbook.many(pool, account.id, 2)
+    later = (await api.get(f"/v1/events?after={page['nextCursor']}", account.token)).json
+    assert [event["seq"] for event in later["data"]] == [6, 7]
+
+
+@pytest.mark.parametrize("after", ["newest", "-1", str(2**63), "1.5", ""])
+async def test_a_pull_begins_at_a_seq_or_at_the_end(api: Api, pool: asyncpg.Pool, after: str) -> None:
+    account = await make_account(pool)
+    answer = await api.get(f"/v1/events?after={after}", account.token)
+    assert (answer.status, answer.error["type"], answer.error["field"]) == (400, "invalid_request", "after")

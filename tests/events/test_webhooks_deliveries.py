@@ -252,6 +252,24 @@ async def test_a_window_is_replayed_once(api: Api, account: TestAccount, pool: a
     assert (await api.post(path, account.token, {"state": "delivered"})).json["queued"] == 1
 
 
+async def test_what_waits_for_a_retry_is_posted_now(
+    api: Api, account: TestAccount, pool: asyncpg.Pool, here: World
+) -> None:
+    webhook = (await made(api, account))["id"]
+    await here.events(account, ["bounced", "bounced", "delivered"])
+    later = "UPDATE webhook_queue SET due_at = now() + interval '6 hours', attempts = 5 WHERE account_id = $1"
+    await pool.execute(later, account.id)
+    path, body = f"/v1/webhooks/{webhook}/replay", {"state": "pending", "type": "bounced"}
+
+    assert (await api.post(path, account.token, body)).json == {"queued": 2, "nextCursor": None}
+    assert (await api.post(path, account.token, body)).json == {"queued": 0, "nextCursor": None}
+
+    rows = await pool.fetch(
+        "SELECT due_at <= now() AS due, attempts FROM webhook_queue WHERE account_id = $1", account.id
+    )
+    assert sorted(tuple(row) for row in rows) == [(False, 5), (True, 5), (True, 5)]
+
+
 async def test_an_endpoint_has_a_description(api: Api, account: TestAccount) -> None:
     new = await made(api, account, description=" Shop ")
     path = f"/v1/webhooks/{new['id']}"

@@ -114,10 +114,10 @@ async def stored(pool: asyncpg.Pool, account: TestAccount) -> int:
     return int(await pool.fetchval("SELECT count(*) FROM messages WHERE account_id = $1", account.id))
 
 
-async def suppress(pool: asyncpg.Pool, account: TestAccount, address: str) -> None:
+async def suppress(pool: asyncpg.Pool, account: TestAccount, address: str, reason: str = "bounce") -> None:
     """Put an address on the account's suppression list."""
     await pool.execute(
-        "INSERT INTO suppressions (account_id, address, reason) VALUES ($1, $2, 'bounce')", account.id, address
+        "INSERT INTO suppressions (account_id, address, reason) VALUES ($1, $2, $3)", account.id, address, reason
     )
 
 

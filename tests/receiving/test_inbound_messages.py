@@ -515,6 +515,33 @@ async def test_an_answer_is_sent_to_its_author_and_joins_the_conversation(
     assert {one["type"] for one in thread["data"]} == {"received"}
 
 
+@pytest.mark.parametrize(
+    ("head", "sender", "status"),
+    [
+        ({}, "ann@people.test", 202),
+        ({"Auto_Submitted": "auto-replied"}, "ann@people.test", 409),
+        ({"Precedence": "bulk"}, "ann@people.test", 409),
+        ({}, "", 409),
+    ],
+)
+async def test_an_automatic_answer_says_so_and_answers_no_program(
+    api: Api, pool: asyncpg.Pool, receiver: Receiver, head: dict[str, Any], sender: str, status: int
+) -> None:
+    account = await make_account(pool)
+    await received(receiver, await claim(pool, account), mail("Hi", **head), sender=sender)
+    path = f"/v1/inbound/messages/{(await only(api, account))['id']}/reply"
+
+    sent = await api.post(path, account.token, {"text": "We are closed.", "automatic": True})
+    by_hand = await api.post(path, account.token, {"text": "On its way."})
+
+    assert (sent.status, by_hand.status) == (status, 202)
+    if status == 202:
+        raw = (await api.get(f"/v1/messages/{sent.json['id']}/raw", account.token)).body
+        assert b"\r\nAuto-Submitted: auto-replied\r\nX-Auto-Response-Suppress: All\r\n" in raw
+    else:
+        assert (sent.error["type"], sent.error["state"]) == ("invalid_state", "automatic")
+
+
 async def test_an_answer_needs_the_right_to_send_and_to_read(api: Api, pool: asyncpg.Pool, receiver: Receiver) -> None:
     account = await make_account(pool)
     await received(receiver, await claim(pool, account), mail())

@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import orjson
 import pytest
 
 from api.routes import client_document
-from api.sdk import python_package, wheel
+from api.sdk import javascript, python_package, wheel
 from engine.base.settings import Settings
 
 VERSION = "1.2.3"
@@ -45,3 +46,21 @@ def waybill_client(package_folder: Path) -> Iterator[Any]:
     sys.path.insert(0, str(package_folder))
     yield importlib.import_module("waybill_client")
     sys.path.remove(str(package_folder))
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """Return the path of Node."""
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("Node is not installed")
+    return found
+
+
+@pytest.fixture(scope="session")
+def modules(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files of the JavaScript client."""
+    folder = tmp_path_factory.mktemp("modules")
+    for name, text in javascript.files(document, VERSION).items():
+        (folder / name).write_text(text, "utf-8")
+    return folder

@@ -1,19 +1,12 @@
 """The JavaScript client in Node, against the running API and a scripted server. tests/browser runs it in Chromium."""
 
-import asyncio
-import json
-import shutil
 from pathlib import Path
-from typing import Any
 
 import asyncpg
-import pytest
 
-from api.sdk import javascript
 from tests.harness import logbook
 from tests.harness.accounts import make_account
-from tests.harness.patience import PATIENCE_S
-from tests.sdk.conftest import VERSION
+from tests.sdk.node import run
 from tests.sdk.test_requests import ACCEPTED, CLOSE, answer, refusal, scripted
 from tests.sdk.test_tail import cutting
 
@@ -38,44 +31,13 @@ for await (const event of client.events.tail({ replay: 60 })) {
   if (out.length === 60) break;
 }
 """
+CATCH_UP = """
+const seen = [];
+const handle = (event) => seen.push([event.seq, Object.keys(event), Object.keys(event.data)]);
+const position = await client.events.catchUp(7, handle);
+out = { position, count: seen.length, first: seen[0] };
+"""
 SEND = 'out = await client.emails.send({ from: "a@b.test", to: "c@d.test", text: "x" });'
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    """Return the path of Node."""
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("Node is not installed")
-    return found
-
-
-@pytest.fixture(scope="module")
-def modules(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the files of the JavaScript client."""
-    folder = tmp_path_factory.mktemp("modules")
-    for name, text in javascript.files(document, VERSION).items():
-        (folder / name).write_text(text, "utf-8")
-    return folder
-
-
-async def run(node: str, modules: Path, script: str, *, key: str, url: str, sender: str = "") -> Any:
-    """Return what the script puts into `out`."""
-    values = {"key": key, "url": url, "sender": sender}
-    text = (
-        f'import {{ ApiError, Waybill }} from "{(modules / "waybill.mjs").as_uri()}";\n'
-        f"const {{ key, url, sender }} = {json.dumps(values)};\n"
-        f"const client = new Waybill({{ apiKey: key, baseUrl: url }});\nlet out;\n{script}\n"
-        "console.log(JSON.stringify(out)); process.exit(0);\n"
-    )
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        node, "--input-type=module", "--eval", text, stdout=pipe, stderr=pipe
-    )
-    async with asyncio.timeout(PATIENCE_S):
-        output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return json.loads(output)
 
 
 async def test_the_quickstart_works_in_node(node: str, modules: Path, api_url: str, pool: asyncpg.Pool) -> None:
@@ -94,6 +56,16 @@ async def test_a_cut_tail_shows_every_event_once_in_node(
     async with cutting(api_url, 1_000, 3_001) as (url, heads):
         assert await run(node, modules, TAIL, key=account.token, url=url) == list(range(1, 61))
     assert len(heads) == 3
+
+
+async def test_catching_up_hands_over_events_as_webhooks_bring_them_in_node(
+    node: str, modules: Path, api_url: str, pool: asyncpg.Pool
+) -> None:
+    account = await make_account(pool)
+    await logbook.many(pool, account.id, 1_200)
+    found = await run(node, modules, CATCH_UP, key=account.token, url=api_url)
+    keys = [["id", "seq", "type", "createdAt", "data"], ["messageId", "detail"]]
+    assert found == {"position": 1_200, "count": 1_193, "first": [8, *keys]}
 
 
 async def test_a_send_is_repeated_with_one_key_in_node(node: str, modules: Path) -> None:

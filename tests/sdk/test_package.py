@@ -5,7 +5,7 @@ import csv
 import hashlib
 import inspect
 import io
-import os
+import json
 import shutil
 import subprocess
 import sys
@@ -19,35 +19,10 @@ import pytest
 from api.http.client_names import client_method
 from api.http.operation import Access
 from api.routes import all_operations
-from api.sdk import python_package, wheel
+from api.sdk import javascript, npm_package, python_package, wheel
+from api.sdk.error_classes import error_classes
 from engine.base.errors import ErrorType
 from tests.sdk.conftest import VERSION
-
-RIGHT = """
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from waybill_client import AsyncWaybill, SuppressedError, Waybill, types, webhooks
-
-client = Waybill("svc_live_x", base_url="https://mail.test")
-reply = client.emails.send(from_="a@b.test", to=["c@d.test"], subject="x", scheduled_at=datetime.now(UTC))
-name: str = reply["status"]
-page: types.MessagePage = client.messages.list(status="bounced", tag=["x"])
-seen: list[str] = [one["id"] for one in client.messages.iterate(limit=100)]
-event: webhooks.WebhookEvent = webhooks.verify(b"{}", "t=1,v1=x", "whsec")
-
-async def follow(client: AsyncWaybill) -> AsyncIterator[str]:
-    async for event in client.events.tail(type=["delivered"]):
-        yield event["type"]
-"""
-WRONG = """
-from waybill_client import Waybill
-
-client = Waybill("svc_live_x", base_url="https://mail.test")
-client.emails.send(from_="a@b.test")
-client.messages.list(status="lost")
-client.messages.get(7)
-client.account.get()["nothing"]
-"""
 
 
 def test_the_clients_have_a_method_for_every_operation_that_a_key_may_call(waybill_client: Any) -> None:
@@ -67,27 +42,10 @@ def test_the_clients_have_a_method_for_every_operation_that_a_key_may_call(waybi
 
 
 def test_a_class_exists_for_every_error_type(waybill_client: Any) -> None:
-    names = {python_package.error_class(kind.value) for kind in ErrorType}
+    names = {one.name for one in error_classes()}
+    assert len(names) == len(ErrorType)
     assert names <= set(waybill_client.__all__)
     assert issubclass(waybill_client.SuppressedError, waybill_client.ApiError)
-
-
-def test_the_types_hold_under_mypy_strict(package_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "right.py").write_text(RIGHT, "utf-8")
-    (tmp_path / "wrong.py").write_text(WRONG, "utf-8")
-    cache = Path(os.environ.get("MYPY_CACHE_DIR") or tmp_path / "cache")
-    found = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}", "right.py", "wrong.py",
-         str(package_folder / "waybill_client")],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110,
-        env={**os.environ, "MYPYPATH": str(package_folder)},
-    )  # fmt: skip
-    if "No module named mypy" in found.stderr:
-        pytest.skip("mypy is not installed")
-    lines = [line for line in found.stdout.splitlines() if ": error: " in line]
-    assert [line.split(":")[:2] for line in lines] == [["wrong.py", str(number)] for number in (5, 6, 7, 8)], (
-        found.stdout
-    )
 
 
 def test_the_generated_code_is_formatted(package_folder: Path) -> None:
@@ -135,3 +93,29 @@ def test_both_clients_have_the_same_methods_and_parameters(waybill_client: Any) 
         for name in methods:
             parameters = [list(inspect.signature(getattr(client, name)).parameters) for client in (one, other)]
             assert parameters[0] == parameters[1]
+
+
+def test_the_npm_package_is_the_same_each_time_and_a_lock_file_pins_it(
+    document: dict[str, Any], tmp_path: Path, node: str
+) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    packed = npm_package.package(javascript.files(document, VERSION), VERSION)
+    assert packed == npm_package.package(javascript.files(document, VERSION), VERSION)
+    (tmp_path / npm_package.package_name(VERSION)).write_bytes(packed)
+    (tmp_path / "package.json").write_text('{"name": "app", "version": "1.0.0", "private": true}')
+    words = [npm, "install", "--offline", "--no-audit", "--no-fund", f"./{npm_package.package_name(VERSION)}"]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=100)
+    [pinned] = [
+        one for path, one in json.loads((tmp_path / "package-lock.json").read_text())["packages"].items() if path
+    ]
+    assert pinned["integrity"] == "sha512-" + base64.b64encode(hashlib.sha512(packed).digest()).decode()
+    script = (
+        'import { VERSION, Waybill } from "waybill-client"; import { verify } from "waybill-client/webhooks";'
+        "console.log(VERSION, typeof Waybill, typeof verify);"
+    )
+    shown = subprocess.run(
+        [node, "--input-type=module", "--eval", script], cwd=tmp_path, check=True, capture_output=True, timeout=60
+    )
+    assert shown.stdout.split() == [VERSION.encode(), b"function", b"function"]

@@ -92,3 +92,35 @@ def test_events_survive_any_cut_of_the_stream(waybill_client: Any) -> None:
     for cut in range(len(stream)):
         parser = sse.EventParser()
         assert [tuple(one) for part in (stream[:cut], stream[cut:]) for one in parser.feed(part)] == wanted
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_catching_up_hands_over_the_events_of_the_log_as_webhooks_bring_them(
+    is_async: bool, waybill_client: Any, api_url: str, pool: asyncpg.Pool
+) -> None:
+    account = await make_account(pool)
+    await logbook.many(pool, account.id, 1_500)
+    seen: list[dict[str, Any]] = []
+
+    async def handle(event: dict[str, Any]) -> None:
+        seen.append(event)
+
+    if is_async:
+        async with waybill_client.AsyncWaybill(account.token, base_url=api_url) as client:
+            position = await client.events.catch_up(7, handle)
+    else:
+        with waybill_client.Waybill(account.token, base_url=api_url) as client:
+            position = await asyncio.to_thread(client.events.catch_up, 7, seen.append)
+    assert position == 1_500
+    assert [event["seq"] for event in seen] == list(range(8, 1_501))
+    assert set(seen[0]) == {"id", "type", "createdAt", "seq", "data"}
+    assert set(seen[0]["data"]) == {"messageId", "detail"}
+
+
+async def test_catching_up_after_removed_events_says_so(waybill_client: Any, api_url: str, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    await logbook.many(pool, account.id, 20)
+    await pool.execute("UPDATE account_heads SET purged_through_seq = 9 WHERE account_id = $1", account.id)
+    async with waybill_client.AsyncWaybill(account.token, base_url=api_url) as client:
+        with pytest.raises(waybill_client.EventsLostError, match="up to 9"):
+            await client.events.catch_up(3, pytest.fail)

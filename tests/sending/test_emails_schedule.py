@@ -137,6 +137,13 @@ async def test_a_key_is_replayed_for_a_scheduled_message(api: Api, account: Test
     assert again.json["bodyDiffers"]  # its time was another
 
 
+async def test_deliver_by_is_read_back_while_the_message_waits(api: Api, account: TestAccount) -> None:
+    end = within(hours=5)
+    for given in ({"deliverBy": end}, {"deliverBy": end, "scheduledAt": within(hours=3)}):
+        assert (await message(api, account, await send(api, account, **given)))["deliverBy"] == end
+    assert (await message(api, account, await send(api, account)))["deliverBy"] is None
+
+
 async def test_deliver_by_is_kept_for_the_retries(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     end = clock.now() + timedelta(minutes=10)
     answer = await send(api, account, deliverBy=clock.iso(end))

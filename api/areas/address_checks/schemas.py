@@ -12,7 +12,7 @@ CheckedText = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 
 
 class AddressesToCheck(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Request to check one address, or up to 100."""
+    """Addresses to check. Give exactly one of `address` and `addresses` (up to 100)."""
 
     address: CheckedText | None = None
     addresses: Annotated[list[CheckedText], Meta(min_length=1, max_length=MAX_ADDRESSES)] | None = None

@@ -45,7 +45,7 @@ async def make_key(call: Call, body: NewKey) -> MadeKey:
         child = await _sub_account(call, body.sub_account_id)
         if child.status == "closing":
             raise Refusal(
-                ErrorType.INVALID_STATE, "This sub-account is being erased and gets no new keys.", status=child.status
+                ErrorType.INVALID_STATE, "This sub-account is being erased and gets no new keys.", state=child.status
             )
         account = child.id
     made = await giving.create_api_key(

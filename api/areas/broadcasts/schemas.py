@@ -43,7 +43,10 @@ PerMinute = Annotated[
 
 
 class NewBroadcast(Struct, forbid_unknown_fields=True, kw_only=True, rename="camel"):
-    """A draft to create, for `POST /v1/broadcasts`. It may lack its content until `send`."""
+    """A draft to create, for `POST /v1/broadcasts`. It may lack its content until `send`.
+
+    Give exactly one of `list` and `segment`, and content as for a send: `html`, `text` or both, or a `template`.
+    """
 
     name: BroadcastName
     from_: AddressText

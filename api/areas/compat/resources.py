@@ -19,9 +19,9 @@ from api.areas.compat.schemas import (
     PostmarkSent,
     PostmarkTemplates,
     ResendBatch,
+    ResendBatchError,
     ResendBatchSent,
     ResendEmail,
-    ResendItemError,
     ResendSent,
 )
 from api.http import item_errors
@@ -168,7 +168,7 @@ def _named(
 def _permissive(decisions: Sequence[Accepted | Refusal]) -> ResendBatchSent:
     sent = [resend_mapping.sent(one) for one in decisions if isinstance(one, Accepted)]
     refused = [(index, one) for index, one in enumerate(decisions) if isinstance(one, Refusal)]
-    return ResendBatchSent(sent, [ResendItemError(index, one.message) for index, one in refused])
+    return ResendBatchSent(sent, [ResendBatchError(index, one.message) for index, one in refused])
 
 
 def _first_refusal(decisions: Sequence[object]) -> Refusal:

@@ -142,7 +142,7 @@ class ResendSent(
     body_differs: BodyDiffers = False
 
 
-class ResendItemError(Struct):
+class ResendBatchError(Struct):
     """Why a message of a batch was refused."""
 
     index: Annotated[int, says("The place of the message in the batch, from 0", 1)]
@@ -154,7 +154,7 @@ class ResendBatchSent(Struct):
 
     data: Annotated[list[ResendSent], says("The ids of the accepted messages, in order", [])]
     errors: Annotated[
-        list[ResendItemError] | UnsetType,
+        list[ResendBatchError] | UnsetType,
         says("The refused messages; given with `x-batch-validation: permissive` only", []),
     ] = UNSET
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from api.http.if_exists import IfExists
 from engine.audience.contacts.rules import MAX_DESCRIPTION, MAX_LIST_NAME
 
 MAX_MEMBERS = 1_000  # that one request adds
@@ -12,11 +13,12 @@ ListName = Annotated[str, Meta(min_length=1, max_length=MAX_LIST_NAME, descripti
 Description = Annotated[str, Meta(max_length=MAX_DESCRIPTION, description="Empty for none")]
 
 
-class NewContactList(Struct, forbid_unknown_fields=True, kw_only=True):
+class NewContactList(Struct, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     """A list to create, for `POST /v1/lists`."""
 
     name: ListName
     description: Description | None = None
+    if_exists: IfExists = None
 
 
 class ContactListChange(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -10,6 +10,8 @@ from api.areas.contacts.list_schemas import (
     NewContactList,
     NewMembers,
 )
+from api.http import if_exists
+from api.http.if_exists import Existing
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from api.http.paging import Page
 from engine.audience.contacts import lists, lists_store
@@ -20,10 +22,17 @@ from engine.base.errors import ErrorType, invalid
 
 async def create(call: Call, body: NewContactList) -> ContactList:
     """Create a list."""
-    row = await lists.create(
-        call.services.pool, call.account_id, name=body.name, description=body.description, actor=call.actor
-    )
-    return _list(row)
+
+    async def make() -> ContactList:
+        row = await lists.create(
+            call.services.pool, call.account_id, name=body.name, description=body.description, actor=call.actor
+        )
+        return _list(row)
+
+    limits = LimitedKeys.WHOLE_ACCOUNT
+    existing = Existing(read, change, ContactListChange, ids.Kind.LIST, change_limits=limits)
+    made: ContactList = await if_exists.made(call, body, existing, make)
+    return made
 
 
 async def list_lists(call: Call, page: Page) -> ContactListPage:
@@ -114,6 +123,7 @@ OPERATIONS = (
         _KEYS,
         limited_keys=LimitedKeys.FREE,
         success=201,
+        also=(200,),
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
     ),
     Operation("GET", "/v1/lists/{id}", read, "Read a contact list", _KEYS, limited_keys=LimitedKeys.FREE),

@@ -78,6 +78,7 @@ async def list_contacts(call: Call, query: ContactsQuery, page: Page) -> Contact
         before=page.before,
         list_id=list_id(query.list, "list"),
         search=None if query.search is None else search.checked_search(query.search),
+        address=None if query.email is None else rules.checked_email(query.email)[1],
     )
     if wanted.list_id is not None:
         await lists_store.check_known(call.services.pool, call.account_id, [wanted.list_id])
@@ -199,7 +200,7 @@ OPERATIONS = (
         _KEYS,
         page=ids.Kind.CONTACT,
         limited_keys=LimitedKeys.FREE,
-        refusals=(ErrorType.NOT_FOUND,),
+        refusals=(ErrorType.NOT_FOUND, ErrorType.INVALID_ADDRESS),
     ),
     Operation(
         "POST",

@@ -35,6 +35,9 @@ class ContactsQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
         Annotated[str, Meta(min_length=1, max_length=320, description="Anywhere in address or name, any case")] | None
     ) = None
     list: ListId | None = None
+    email: Annotated[AddressText, Meta(description="The contact with this address alone, in any spelling")] | None = (
+        None
+    )
 
 
 class NewContactIn(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):

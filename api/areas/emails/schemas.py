@@ -53,7 +53,7 @@ class SendReply(Struct, rename="camel"):
 
 
 class EmailRequest(SendRequest, frozen=True, kw_only=True, rename="camel"):
-    """An email to send, or to check and compose only."""
+    """An email to send, or to check and compose only: with `html`, `text` or both, or with a `template`."""
 
     dry_run: Annotated[
         bool | None,

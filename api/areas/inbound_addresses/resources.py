@@ -9,6 +9,8 @@ from api.areas.inbound_addresses.schemas import (
     InboundAddressWithUnread,
     NewInboundAddress,
 )
+from api.http import if_exists
+from api.http.if_exists import Existing
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from api.http.paging import Page
 from engine.base import clock, ids
@@ -21,16 +23,22 @@ WHAT = service.WHAT
 
 async def claim(call: Call, body: NewInboundAddress) -> InboundAddressWithUnread:
     """Claim an address."""
-    row = await service.claim(
-        call.services.pool,
-        call.account_id,
-        body.address,
-        label=body.label,
-        mail_host=call.settings.mail_host,
-        domains=call.domains,
-        actor=call.actor,
-    )
-    return InboundAddressWithUnread(**_fields(row), unread=0)
+
+    async def make() -> InboundAddressWithUnread:
+        row = await service.claim(
+            call.services.pool,
+            call.account_id,
+            body.address,
+            label=body.label,
+            mail_host=call.settings.mail_host,
+            domains=call.domains,
+            actor=call.actor,
+        )
+        return InboundAddressWithUnread(**_fields(row), unread=0)
+
+    existing = Existing(read, change, InboundAddressChange, ids.Kind.INBOUND_ADDRESS)
+    made: InboundAddressWithUnread = await if_exists.made(call, body, existing, make)
+    return made
 
 
 async def list_addresses(call: Call, page: Page) -> InboundAddressPage:
@@ -101,6 +109,7 @@ OPERATIONS = (
         note="`support+42@` reaches `support@` unless it is claimed itself. `*@domain` claims every address of the "
         "domain that nobody claimed, and counts as one.",
         success=201,
+        also=(200,),
         refusals=(
             ErrorType.INVALID_ADDRESS,
             ErrorType.DOMAIN_NOT_VERIFIED,

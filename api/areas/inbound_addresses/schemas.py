@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from api.http.if_exists import IfExists
 from engine.mail.address import MAX_TEXT
 from engine.receiving.inbound_addresses.rules import MAX_LABEL
 
@@ -23,6 +24,7 @@ class NewInboundAddress(Struct, forbid_unknown_fields=True, rename="camel", kw_o
         ),
     ]
     label: Label | None = None
+    if_exists: IfExists = None
 
 
 class InboundAddressChange(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):

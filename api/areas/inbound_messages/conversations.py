@@ -104,6 +104,7 @@ OPERATIONS = (
             ErrorType.DAILY_LIMIT_REACHED,
             ErrorType.MONTHLY_LIMIT_REACHED,
             ErrorType.PLATFORM_PAUSED,
+            ErrorType.INVALID_STATE,
         ),
     ),
     Operation(

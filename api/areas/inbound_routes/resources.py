@@ -11,6 +11,8 @@ from api.areas.inbound_routes.schemas import (
     InboundRoutePage,
     NewInboundRoute,
 )
+from api.http import if_exists
+from api.http.if_exists import Existing
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from api.http.paging import Page
 from engine.base import clock, ids
@@ -37,16 +39,22 @@ async def create(call: Call, body: NewInboundRoute) -> InboundRoute:
         include=rules.checked_include(body.include or ()),
         forward_to=rules.checked_forward(body.forward_to),
     )
-    row = await service.create(
-        call.services.pool,
-        call.account_id,
-        address=body.address,
-        domain=body.domain,
-        settings=settings,
-        domains=call.domains,
-        actor=call.actor,
-    )
-    return _shown(row, await _endpoints(call))
+
+    async def make() -> InboundRoute:
+        row = await service.create(
+            call.services.pool,
+            call.account_id,
+            address=body.address,
+            domain=body.domain,
+            settings=settings,
+            domains=call.domains,
+            actor=call.actor,
+        )
+        return _shown(row, await _endpoints(call))
+
+    existing = Existing(read, change, InboundRouteChange, ids.Kind.INBOUND_ROUTE)
+    made: InboundRoute = await if_exists.made(call, body, existing, make)
+    return made
 
 
 async def list_routes(call: Call, page: Page) -> InboundRoutePage:
@@ -133,6 +141,7 @@ OPERATIONS = (
         note="The route of an address beats the route of its domain, also when it is disabled. Mail that no route "
         "covers stays in the mailbox. For the managed receiving domain, route its address `*@…`; claim it first.",
         success=201,
+        also=(200,),
         refusals=(*_REFUSALS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.CONFLICT),
     ),
     Operation("GET", "/v1/inbound/routes", list_routes, "List inbound routes", _KEYS, page=ids.Kind.INBOUND_ROUTE),

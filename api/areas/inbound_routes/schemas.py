@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from api.http.if_exists import IfExists
 from engine.mail.address import MAX_TEXT
 from engine.receiving.inbound_routes.rules import MAX_INCLUDE
 from engine.receiving.inbound_routes.types import IncludedBody, RouteAction
@@ -32,7 +33,7 @@ ForwardTo = Annotated[
 
 
 class NewInboundRoute(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A route for a claimed `address`, or for all claimed addresses of a verified `domain`: give one of them."""
+    """A route. Give exactly one of `address` (claimed) and `domain` (verified: all its claimed addresses)."""
 
     address: Annotated[str, Meta(min_length=3, max_length=MAX_TEXT)] | None = None
     domain: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)] | None = None
@@ -40,6 +41,7 @@ class NewInboundRoute(Struct, forbid_unknown_fields=True, rename="camel", kw_onl
     webhook_id: WebhookId | None = None
     include: Include | None = None
     forward_to: ForwardTo | None = None
+    if_exists: IfExists = None
 
 
 class InboundRouteChange(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):

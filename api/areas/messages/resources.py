@@ -136,7 +136,8 @@ def detail_of(row: MessageWithWaybill, mime: bytes | None) -> MessageDetail:
     except UnreadableMail:  # SMTP submission accepts messages that can't be parsed
         shown = Bodies(None, None)
     waybill = [_event(WaybillRow(*fields)) for fields in row.waybill]
-    return MessageDetail(**_fields(row), text=shown.text, html=shown.html, waybill=waybill)
+    deliver_by = clock.iso_or_none(row.deliver_by)
+    return MessageDetail(**_fields(row), deliver_by=deliver_by, text=shown.text, html=shown.html, waybill=waybill)
 
 
 def _fields(row: MessageRow) -> dict[str, Any]:

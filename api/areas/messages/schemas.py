@@ -117,6 +117,12 @@ class WaybillEvent(Struct, rename="camel"):
 class MessageDetail(Message, kw_only=True):
     """A message with its bodies and its waybill, in the order of `seq`."""
 
+    deliver_by: Annotated[
+        str | None,
+        Meta(
+            description="`deliverBy` of the send while the message waits; null without one and after the last attempt"
+        ),
+    ]
     text: str | None
     html: str | None
     waybill: list[WaybillEvent]

@@ -1,7 +1,8 @@
 """Listing, opening and closing message streams."""
 
 from api.areas.streams.schemas import Stream, StreamIn, StreamPage, StreamsQuery
-from api.http import owner_checks
+from api.http import if_exists, owner_checks
+from api.http.if_exists import Existing
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
@@ -27,10 +28,15 @@ async def list_streams(call: Call, query: StreamsQuery) -> StreamPage:
 
 async def create_stream(call: Call, body: StreamIn) -> Stream:
     """Open a stream."""
-    row = await streams_service.open_stream(
-        call.services.pool, call.account_id, slug=body.id, name=body.name, actor=call.actor
-    )
-    return _stream(row)
+
+    async def make() -> Stream:
+        row = await streams_service.open_stream(
+            call.services.pool, call.account_id, slug=body.id, name=body.name, actor=call.actor
+        )
+        return _stream(row)
+
+    made: Stream = await if_exists.made(call, body, Existing(_read), make)
+    return made
 
 
 async def delete_stream(call: Call) -> None:
@@ -39,6 +45,14 @@ async def delete_stream(call: Call) -> None:
     if not is_slug(slug):
         raise not_found("stream")
     await streams_service.close_stream(call.services.pool, call.account_id, slug, actor=call.actor)
+
+
+async def _read(call: Call) -> Stream:
+    slug = call.path["id"]
+    page = await store.page(call.services.pool, call.account_id, limit=1, before=None, slugs=[slug])
+    if not page.rows:
+        raise not_found("stream")
+    return _stream(page.rows[0])
 
 
 def _stream(row: StreamRow) -> Stream:
@@ -62,6 +76,7 @@ OPERATIONS = (
         _KEYS,
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
         success=201,
+        also=(200,),
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
     ),
     Operation(

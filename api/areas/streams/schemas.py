@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from api.http.if_exists import ReturnIfExists
 from engine.sending.emails.types import Slug
 
 
@@ -14,11 +15,12 @@ class StreamsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
 
 
-class StreamIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class StreamIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     """A new stream: an `id`, a `name`, or both. Without an `id` it gets one from its name."""
 
     id: Slug | None = None
     name: Annotated[str, Meta(max_length=120)] | None = None
+    if_exists: ReturnIfExists = None
 
 
 class Stream(Struct, rename="camel"):

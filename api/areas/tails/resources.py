@@ -90,7 +90,7 @@ async def pull(call: Call, query: PullQuery) -> EventPage:
     found = await store.pull(
         call.services.pool,
         call.account_id,
-        after=query.after,
+        after=MAX_SEQ if query.after == "latest" else query.after,
         limit=query.limit,
         types=rules.checked_types(query.type),
     )

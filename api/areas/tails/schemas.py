@@ -1,6 +1,6 @@
 """Requests and replies of the live tail and of pulling events. Event details are snake_case, as in webhooks."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
@@ -90,7 +90,13 @@ class TailBye(Struct):
 class PullQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     """The query of `GET /v1/events`: oldest first."""
 
-    after: Annotated[Seq, Meta(description="`nextCursor` of the previous page: a `seq`")] = 0
+    after: Annotated[
+        Seq | Literal["latest"],
+        Meta(
+            description="`nextCursor` of the previous page: a `seq`. `latest`: an empty page whose `nextCursor` is the "
+            "end of the log, to begin with what comes next"
+        ),
+    ] = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     type: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=64)]],

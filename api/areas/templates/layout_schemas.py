@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.areas.templates.schemas import Data, Label, Number, Values, Variables
+from api.http.if_exists import IfExists
 from engine.sending.emails.types import Slug
 from engine.sending.templates.types import MAX_LAYOUT, Notice, Variable
 
@@ -27,7 +28,7 @@ LayoutText = Annotated[
 ]
 
 
-class LayoutIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LayoutIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     """A new layout. Without an `id` it gets one from its name; null counts as omitted."""
 
     id: Slug | None = None
@@ -35,6 +36,7 @@ class LayoutIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     html: LayoutHtml
     text: LayoutText | None = None
     variables: Variables | None = None
+    if_exists: IfExists = None
 
 
 class LayoutPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):

@@ -14,6 +14,8 @@ from api.areas.templates.layout_schemas import (
 )
 from api.areas.templates.resources import MAX_TEMPLATE_BYTES, MAX_VALUES_BYTES, declared, preview_of
 from api.areas.templates.schemas import Preview
+from api.http import if_exists
+from api.http.if_exists import Existing
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from api.http.paging import PageQuery
 from engine.base import clock
@@ -48,11 +50,18 @@ async def list_layouts(call: Call, query: PageQuery) -> LayoutPage:
 
 async def create_layout(call: Call, body: LayoutIn) -> Layout:
     """Publish version 1 of a new layout."""
+    if_exists.check_id(body.if_exists, body.id)
     content = LayoutContent(body.html, body.text, declared(body.variables))
-    opened = await layout_service.create(
-        call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
-    )
-    return _layout(opened)
+
+    async def make() -> Layout:
+        opened = await layout_service.create(
+            call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
+        )
+        return _layout(opened)
+
+    existing = Existing(read_layout, change_layout, LayoutPatch, change_limits=LimitedKeys.WHOLE_ACCOUNT)
+    made: Layout = await if_exists.made(call, body, existing, make)
+    return made
 
 
 async def read_layout(call: Call) -> Layout:
@@ -138,6 +147,7 @@ OPERATIONS = (
         _KEYS,
         max_body_bytes=MAX_TEMPLATE_BYTES,
         success=201,
+        also=(200,),
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
     ),
     Operation(

@@ -25,7 +25,8 @@ from api.areas.templates.schemas import (
     VariableIn,
     VersionsQuery,
 )
-from api.http import item_errors
+from api.http import if_exists, item_errors
+from api.http.if_exists import Existing
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
@@ -69,11 +70,18 @@ async def list_templates(call: Call, query: TemplatesQuery) -> TemplatePage:
 
 async def create_template(call: Call, body: TemplateIn) -> Template:
     """Publish version 1 of a new template."""
+    if_exists.check_id(body.if_exists, body.id)
     content = TemplateContent(body.subject, body.html, body.text, declared(body.variables), body.layout)
-    opened = await templates_service.create(
-        call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
-    )
-    return _template(opened)
+
+    async def make() -> Template:
+        opened = await templates_service.create(
+            call.services.pool, call.account_id, slug=body.id, name=body.name, content=content, actor=call.actor
+        )
+        return _template(opened)
+
+    existing = Existing(read_template, change_template, TemplatePatch, change_limits=LimitedKeys.WHOLE_ACCOUNT)
+    made: Template = await if_exists.made(call, body, existing, make)
+    return made
 
 
 async def read_template(call: Call) -> Template:
@@ -263,6 +271,7 @@ OPERATIONS = (
         _KEYS,
         max_body_bytes=MAX_TEMPLATE_BYTES,
         success=201,
+        also=(200,),
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
     ),
     Operation(

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from api.http.if_exists import IfExists
 from api.http.paging import PageQuery
 from engine.audience.broadcasts.types import MAX_TEST_ADDRESSES
 from engine.mail.template import MAX_NAME
@@ -99,7 +100,7 @@ class VersionsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     before: Annotated[Number | None, Meta(description="`nextCursor` of the previous page: a version")] = None
 
 
-class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     """A new template.
 
     Without an `id` it gets one from its name; null counts as omitted. A sendable template has `html` or `text`.
@@ -112,6 +113,7 @@ class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     text: Text | None = None
     variables: Variables | None = None
     layout: Layout | None = None
+    if_exists: IfExists = None
 
 
 class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):

@@ -186,9 +186,10 @@ OPERATIONS = (
         "Post the deliveries of a window of time again",
         _KEYS,
         note="Each delivery is posted under its former delivery id, with a new retry schedule; receivers that compare "
-        "`Service-Delivery-Id` take it once. A delivery that is pending is left as it is, so a repeated call queues "
-        f"nothing twice. One call queues at most {deliveries.MAX_REPLAYED:,} deliveries, newest first; while "
-        "`nextCursor` is not null, repeat the call with it as `before`.",
+        "`Service-Delivery-Id` take it once. With the state `pending`, what waits for a retry is posted now, and its "
+        "retry schedule goes on. A repeated call queues nothing twice. One call queues at most "
+        f"{deliveries.MAX_REPLAYED:,} deliveries, newest first; while `nextCursor` is not null, repeat the call with "
+        "it as `before`.",
         success=202,
         refusals=(ErrorType.NOT_FOUND,),
     ),

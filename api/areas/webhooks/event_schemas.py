@@ -267,6 +267,16 @@ DETAILS: dict[str, EventDetail] = {
         ("id", "status", "message_id"),
         has_message=False,
     ),
+    AccountEvent.CONTACT_CONFIRMED: EventDetail(
+        "A person followed the link that confirms a contact.",
+        {
+            "id": text("The contact", f"con_{BODY_ID}"),
+            "consent": text("The consent of the contact since then", "signed_up"),
+            **ACTOR,
+        },
+        ("id", "consent"),
+        has_message=False,
+    ),
     AccountEvent.CONTACT_UNSUBSCRIBED: EventDetail(
         "A person unsubscribed, or the account recorded it.",
         {

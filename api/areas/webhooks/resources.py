@@ -10,13 +10,15 @@ from api.areas.webhooks.schemas import (
     NewWebhook,
     Queued,
     SecretMade,
+    Standing,
     Warned,
     Webhook,
     WebhookChange,
     WebhookMade,
     WebhookPage,
 )
-from api.http import owner_checks
+from api.http import if_exists, owner_checks
+from api.http.if_exists import Existing
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from api.http.paging import Page
 from engine.base import clock, ids
@@ -35,20 +37,37 @@ WHAT = "webhook endpoint"
 async def create(call: Call, body: NewWebhook) -> WebhookMade:
     """Add an endpoint; only this reply contains its secret."""
     options = PostOptions(domains=body.domains or [], streams=body.streams or [], headers=body.headers)
-    made = await webhooks_service.create(
-        call.services.pool,
-        call.account_id,
-        url=body.url,
-        event_types=body.event_types or [],
-        description=body.description,
-        options=_within_key(call, options),
-        pepper=call.settings.pepper,
-        actor=call.actor,
-    )
-    row = made.row
+
+    async def make() -> WebhookMade:
+        made = await webhooks_service.create(
+            call.services.pool,
+            call.account_id,
+            url=body.url,
+            event_types=body.event_types or [],
+            description=body.description,
+            options=_within_key(call, options),
+            pepper=call.settings.pepper,
+            actor=call.actor,
+            is_unique=body.if_exists is not None,
+            visible=(narrowed(None, call.domains), narrowed(None, call.streams)),
+        )
+        return await _made(call, made.row, made.secret)
+
+    existing = Existing(read, change, WebhookChange, ids.Kind.WEBHOOK, owner_check=owner_checks.webhook)
+    reply: Webhook | WebhookMade = await if_exists.made(call, body, existing, make)
+    if isinstance(reply, WebhookMade):
+        return reply
+    row = await store.READ.first(call.services.pool, call.account_id, call.id)
+    if row is None:
+        raise not_found(WHAT)
+    return await _made(call, row, None)
+
+
+async def _made(call: Call, row: EndpointRow, secret: str | None) -> WebhookMade:
     return WebhookMade(
         id=_public(row.id), url=row.url, event_types=row.event_types, domains=row.domains, streams=row.streams,
-        header_names=row.header_names, status="active", description=row.description, signing_secret=made.secret,
+        header_names=row.header_names, status=cast("Standing", row.status), description=row.description,
+        signing_secret=secret,
         warnings=_warnings(row, await _known(call, [row])),
     )  # fmt: skip
 
@@ -157,6 +176,7 @@ OPERATIONS = (
         "Add a webhook endpoint",
         _KEYS,
         success=201,
+        also=(200,),
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
     ),
     Operation("GET", "/v1/webhooks", list_webhooks, "List webhook endpoints", _KEYS, page=ids.Kind.WEBHOOK),

@@ -86,6 +86,14 @@ class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=Tru
     streams: StreamFilters | None = None
     headers: NewHeaders | None = None
     description: Description = ""
+    if_exists: Annotated[
+        Literal["return", "update"] | None,
+        Meta(
+            description="For a `url` that has an endpoint: `return` answers with it as it is; `update` first gives it "
+            "the values of this request, and what is omitted or null stays. Both answer with 200, not 201, without "
+            "the secret. Without `ifExists` a further endpoint is made"
+        ),
+    ] = None
 
 
 class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -120,7 +128,10 @@ class DeliveriesQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_onl
 class ReplayWindow(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """The deliveries to post again: by default those that failed, of any type and time."""
 
-    state: Annotated[Literal["delivered", "failed"], Meta(description="Their present state")] = "failed"
+    state: Annotated[
+        Literal["pending", "delivered", "failed"],
+        Meta(description="Their present state. `pending`: what waits for a retry is posted now"),
+    ] = "failed"
     type: TypeName | None = None
     from_: Since | None = None
     until: Until | None = None
@@ -154,7 +165,10 @@ class Webhook(Struct, rename="camel"):
 
 
 class WebhookMade(Struct, rename="camel"):
-    """A new webhook endpoint. `signingSecret` is the key of the signatures, all its characters; store it now."""
+    """A new webhook endpoint. `signingSecret` is the key of the signatures, all its characters; store it now.
+
+    It is null for an endpoint that existed, with `ifExists`: the service shows a secret once.
+    """
 
     id: str
     url: str
@@ -164,7 +178,7 @@ class WebhookMade(Struct, rename="camel"):
     header_names: HeaderNames
     status: Standing
     description: str
-    signing_secret: str
+    signing_secret: str | None
     warnings: Warnings
 
 

@@ -1,6 +1,6 @@
 // The client of the Waybill e-mail service for JavaScript: Node 18 and later, Deno, Bun, workers and browsers.
 //
-//   const client = new Waybill({ apiKey: "svc_live_…", baseUrl: "https://mail.example.com" });
+//   const client = new Waybill({ apiKey: "svc_live_…", baseUrl: "https://mail.example.com" }); // or WAYBILL_API_KEY and WAYBILL_URL
 //   const { id } = await client.emails.send({ from: "hello@example.com", to: ["ann@example.net"], subject: "Hello", text: "It works." });
 //
 // A method takes the parameters of the path, then one object with the fields of body or query, then `{ signal }`.
@@ -40,13 +40,19 @@ export class TailClosedError extends WaybillError {
   }
 }
 
-/** A refusal of the API: branch on `type`. */
+/** A refusal of the API: branch on `type`, or on the class. */
 export class ApiError extends WaybillError {
+  static TYPE = "";
+  static FIELDS = [];
+
   constructor(message, { status, type = "", fields = {}, requestId = null, retryAfter = null }) {
     super(message);
-    Object.assign(this, { status, type, fields, requestId, retryAfter });
+    const own = Object.fromEntries(new.target.FIELDS.map((name) => [name, fields[name] ?? null]));
+    Object.assign(this, { status, type, fields, requestId, retryAfter, docs: fields.docs ?? null }, own);
   }
 }
+
+{{errors}}
 
 export class Waybill {
   #key;
@@ -55,15 +61,29 @@ export class Waybill {
   #timeoutMs;
   #maxRetries;
 
-  constructor({ apiKey, baseUrl, timeoutMs = 30_000, maxRetries = 2, fetch = globalThis.fetch }) {
-    if (!apiKey || !/^[\x21-\x7e]+$/.test(apiKey)) throw new TypeError("apiKey must be a key of the service, such as svc_live_…");
-    if (!/^https?:\/\//.test(baseUrl ?? "")) throw new TypeError("baseUrl must begin with http:// or https://");
+  constructor({ apiKey, baseUrl, timeoutMs = 30_000, maxRetries = 2, fetch = globalThis.fetch } = {}) {
+    apiKey ??= setting("apiKey", "WAYBILL_API_KEY");
+    baseUrl ??= setting("baseUrl", "WAYBILL_URL");
+    if (!/^[\x21-\x7e]+$/.test(apiKey)) throw new TypeError("apiKey must be a key of the service, such as svc_live_…");
+    if (!/^https?:\/\//.test(baseUrl)) throw new TypeError("baseUrl must begin with http:// or https://");
     this.#key = apiKey;
     this.#base = baseUrl.replace(/\/+$/, "");
     this.#fetch = fetch.bind(globalThis);
     this.#timeoutMs = timeoutMs;
     this.#maxRetries = maxRetries;
     for (const row of OPERATIONS) this.#add(described(row));
+    this.events.catchUp = (...args) => this.#catchUp(...args);
+  }
+
+  async #catchUp(after, handler, { type, signal } = {}) {
+    for (;;) {
+      const page = await this.events.list({ after, limit: 1000, type }, { signal });
+      const lost = page.purgedThroughSeq;
+      if (after && lost > after) throw new EventsLostError(`The log has no events up to ${lost} any more, but \`after\` is ${after}.`);
+      for (const { messageId, detail, ...event } of page.data) await handler({ ...event, data: { messageId, detail } });
+      after = Number(page.nextCursor);
+      if (!page.hasMore) return after;
+    }
   }
 
   #add(operation) {
@@ -209,6 +229,13 @@ export class Waybill {
   }
 }
 
+// Without `process` (browsers, workers) both must be passed.
+function setting(name, variable) {
+  const found = globalThis.process?.env?.[variable];
+  if (!found) throw new TypeError(`pass ${name}, or set the environment variable ${variable}`);
+  return found;
+}
+
 function described([group, name, method, path, kind, repeatable, key, cursor, query]) {
   return { group, name, method, path, kind, repeatable: repeatable === 1, key, cursor, query };
 }
@@ -256,8 +283,7 @@ function parse(text, status) {
 
 function apiError(response, text) {
   const requestId = response.headers.get("X-Request-Id");
-  const stated = response.headers.get("Retry-After");
-  const retryAfter = /^[0-9]{1,9}$/.test(stated ?? "") ? Number(stated) : null;
+  const retryAfter = secondsUntil(response.headers.get("Retry-After"));
   let error = null;
   try {
     error = JSON.parse(text).error;
@@ -266,7 +292,15 @@ function apiError(response, text) {
   }
   if (!error || typeof error !== "object") return new ApiError(`The server answered ${response.status} without an error object.`, { status: response.status, requestId, retryAfter });
   const { type, message, ...fields } = error;
-  return new ApiError(message, { status: response.status, type, fields, requestId, retryAfter });
+  return new (CLASSES[type] ?? ApiError)(message, { status: response.status, type, fields, requestId, retryAfter });
+}
+
+// The seconds in a `Retry-After` header: a number, or the time until a date (RFC 9110 10.2.3).
+function secondsUntil(stated) {
+  if (stated === null) return null;
+  if (/^[0-9]+$/.test(stated)) return stated.length <= 9 ? Number(stated) : null;
+  const until = Date.parse(stated);
+  return Number.isNaN(until) ? null : Math.max(0, (until - Date.now()) / 1000);
 }
 
 function afterAnswer(refusal, tries, retries, repeatable) {

@@ -1,13 +1,8 @@
-export const DEFAULT_TOLERANCE_S: number;
+import type { WebhookEvent } from "./waybill.mjs";
 
-export interface WebhookEvent {
-  /** The same in every attempt: use it to drop repeats. */
-  id: string;
-  type: string;
-  createdAt: string;
-  seq: number;
-  data: { messageId: string | null; detail: Record<string, unknown> };
-}
+export type { WebhookEvent };
+
+export const DEFAULT_TOLERANCE_S: number;
 
 export type VerificationFailure =
   | "malformed_header"

@@ -7,6 +7,7 @@ import httpx
 
 from .async_transport import DEFAULT_TIMEOUT_S, AsyncTransport
 from .retry import DEFAULT_RETRIES
+from .values import setting
 
 
 class AsyncBaseClient:
@@ -15,8 +16,8 @@ class AsyncBaseClient:
     def __init__(
         self,
         *,
-        api_key: str,
-        base_url: str,
+        api_key: str | None,
+        base_url: str | None,
         timeout: float = DEFAULT_TIMEOUT_S,
         max_retries: int = DEFAULT_RETRIES,
         http_client: httpx.AsyncClient | None = None,
@@ -24,8 +25,8 @@ class AsyncBaseClient:
     ) -> None:
         self._owns_http = http_client is None
         self._transport = AsyncTransport(
-            api_key=api_key,
-            base_url=base_url,
+            api_key=setting(api_key, "api_key", "WAYBILL_API_KEY"),
+            base_url=setting(base_url, "base_url", "WAYBILL_URL"),
             timeout=timeout,
             max_retries=max_retries,
             http_client=http_client,

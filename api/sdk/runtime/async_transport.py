@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -124,7 +125,7 @@ class AsyncTransport:
             response.status_code,
             answer,
             request_id=response.headers.get("X-Request-Id"),
-            retry_after=retry.seconds(response.headers.get("Retry-After")),
+            retry_after=retry.seconds(response.headers.get("Retry-After"), datetime.now(UTC)),
         )
 
     async def records(self, path: str, params: Mapping[str, Any]) -> AsyncIterator[Any]:

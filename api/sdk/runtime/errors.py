@@ -12,7 +12,10 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class WaybillError(Exception):
-    """Base class of all exceptions of this client."""
+    """Base class of all exceptions of this client. They can be pickled and copied, as process pools do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
 
 
 class ConnectionFailedError(WaybillError):
@@ -83,6 +86,13 @@ class ApiError(WaybillError):
         request = f"request {self.request_id}" if self.request_id else ""
         shown = [part for part in (self.type, f"HTTP {self.status}", request) if part]
         return f"{self.message} ({', '.join(shown)})"
+
+
+def _restored(kind: type[WaybillError], args: tuple[Any, ...], state: dict[str, Any]) -> WaybillError:
+    """Return a copy of an exception, without its constructor: `args` hold the message alone."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 def api_error(status: int, answer: object, *, request_id: str | None, retry_after: float | None) -> ApiError:

@@ -1,6 +1,8 @@
 """Decide whether a request is sent again, and after how many seconds. Pure."""
 
 import random
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 DEFAULT_RETRIES: Final = 2
@@ -44,8 +46,17 @@ def wait_after_failure(*, sent: bool, tries: int, retries: int, repeatable: bool
     return backoff(tries)
 
 
-def seconds(text: str | None) -> float | None:
-    """Return the seconds in a `Retry-After` header; None if it is missing or a date (RFC 9110 10.2.3)."""
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > 9:
+def seconds(text: str | None, now: datetime) -> float | None:
+    """Return the seconds in a `Retry-After` header: a number, or the time until a date (RFC 9110 10.2.3).
+
+    None if the header is missing or neither of them.
+    """
+    if text is None:
         return None
-    return float(text)
+    if text.isascii() and text.isdigit():
+        return float(text) if len(text) <= 9 else None
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds())

@@ -3,6 +3,7 @@
 import base64
 import json
 import mimetypes
+import os
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -46,6 +47,14 @@ def path_segment(value: str) -> str:
     if value in {"", ".", ".."}:
         raise ValueError(f"{value!r} is not an id")
     return quote(value, safe="")
+
+
+def setting(value: str | None, name: str, variable: str) -> str:
+    """Return an argument of the client, or else the value of its environment variable; ValueError without either."""
+    found = os.environ.get(variable) if value is None else value
+    if not found:
+        raise ValueError(f"pass {name}, or set the environment variable {variable}")
+    return found
 
 
 def encode(body: object) -> bytes:

@@ -5,31 +5,17 @@ import hmac
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypedDict
+from typing import Final
 
 from .errors import WebhookVerificationError
+from .types import WebhookEvent
+
+__all__ = ["DEFAULT_TOLERANCE_S", "WebhookEvent", "WebhookVerificationError", "verify"]
 
 SIGNATURE_HEADER: Final = "Service-Signature"
 PREVIOUS_SIGNATURE_HEADER: Final = "Service-Signature-Previous"  # sent for 24 hours after a rotation
 DEFAULT_TOLERANCE_S: Final = 300
 MAX_HEADER_CHARS: Final = 4_096
-
-
-class WebhookData(TypedDict):
-    """The message of an event, None if it concerns none, and what is known about the event."""
-
-    messageId: str | None
-    detail: dict[str, Any]
-
-
-class WebhookEvent(TypedDict):
-    """The body of a webhook request. `id` stays the same in every attempt: use it to drop repeats."""
-
-    id: str
-    type: str
-    createdAt: str
-    seq: int
-    data: WebhookData
 
 
 def verify(

@@ -62,7 +62,7 @@ async def cancel(pool: asyncpg.Pool, account: UUID, *, actor: str) -> None:
         if not await cancel_within(connection, one, at=clock.now(), actor=actor):
             if await store.READ.first(connection, account) is None:
                 raise not_found("deletion request")
-            raise Refusal(ErrorType.INVALID_STATE, "The erasure has begun and cannot be canceled.", status="erasing")
+            raise Refusal(ErrorType.INVALID_STATE, "The erasure has begun and cannot be canceled.", state="erasing")
 
 
 # -- within the caller's transaction, which has locked the heads of the account's family ----------------------
@@ -96,7 +96,7 @@ async def _refuse_platform(connection: Conn, one: FamilyMember) -> None:
         raise Refusal(
             ErrorType.INVALID_STATE,
             "This is the platform account, which sends system mail; it cannot be deleted.",
-            status="permanent",
+            state="permanent",
         )
 
 

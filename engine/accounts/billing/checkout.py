@@ -133,7 +133,7 @@ def _refuse_present(held: PlanSubscription | None, wanted: PlanPrice) -> None:
         raise Refusal(
             ErrorType.INVALID_STATE,
             f"This account has the plan `{wanted.plan.value}` by the {wanted.interval.value} already.",
-            status=held.status.value,
+            state=held.status.value,
         )
 
 

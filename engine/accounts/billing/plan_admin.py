@@ -42,7 +42,7 @@ async def set_plan(pool: asyncpg.Pool, account: UUID, plan: Plan, *, actor: str 
                 ErrorType.INVALID_STATE,
                 f"The account's plan follows its subscription ({held.subscription.status.value}). End that first: "
                 "an agreement with `ops account agreement --end`; a paid one is canceled by the account's owner.",
-                status=held.subscription.status.value,
+                state=held.subscription.status.value,
             )
         changed = await change_plan(held.connection, account, plan, at, actor=actor)
     return PlanChange(plan, held.plan, changed)
@@ -75,7 +75,7 @@ async def agree(
         before = held.subscription
         if plan is None and (before is None or before.status is not SubscriptionStatus.AGREEMENT):
             status = "none" if before is None else before.status.value
-            raise Refusal(ErrorType.INVALID_STATE, "The account has no agreement.", status=status)
+            raise Refusal(ErrorType.INVALID_STATE, "The account has no agreement.", state=status)
         agreed = None if plan is None else _agreement(plan, at)
         kind = HistoryType.ENDED if agreed is None else HistoryType.CHANGED
         facts: dict[str, object] = {"agreement": True, "plan": Plan.FREE.value if plan is None else plan.value}

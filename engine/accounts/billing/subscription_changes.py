@@ -122,7 +122,7 @@ def no_subscription() -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
         "This account has no subscription. Buy a plan with POST /v1/billing/checkout.",
-        status=Plan.FREE.value,
+        state=Plan.FREE.value,
     )
 
 
@@ -131,5 +131,5 @@ def by_agreement() -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
         "This account's plan was agreed with the operator of the service. Ask the operator to change it.",
-        status=SubscriptionStatus.AGREEMENT.value,
+        state=SubscriptionStatus.AGREEMENT.value,
     )

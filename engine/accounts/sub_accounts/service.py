@@ -148,5 +148,5 @@ def _check_free(standing: list[suspend.ActiveCause]) -> None:
         raise Refusal(
             ErrorType.INVALID_STATE,
             f"This sub-account stays suspended: {standing[0].reason}. Ask the operator.",
-            status="suspended",
+            state="suspended",
         )

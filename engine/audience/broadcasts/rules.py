@@ -48,14 +48,14 @@ def check_room(found: UnfinishedBroadcasts) -> None:
             ErrorType.INVALID_STATE,
             f"This account has {MAX_UNFINISHED} broadcasts that have not ended, the most that are possible. Send,"
             " cancel or delete some of them first.",
-            status=FULL,
+            state=FULL,
         )
     if found.content_bytes > MAX_UNFINISHED_BYTES:
         raise Refusal(
             ErrorType.INVALID_STATE,
             f"The content of this account's broadcasts that have not ended would take {found.content_bytes:,} bytes;"
             f" {MAX_UNFINISHED_BYTES:,} are possible. Send, cancel or delete some first, or attach smaller files.",
-            status=FULL,
+            state=FULL,
         )
 
 
@@ -168,4 +168,4 @@ def pace_wait(per_minute: int | None, accepted: int) -> timedelta:
 def _invalid_state(row: BroadcastSummary, words: str) -> Refusal:
     why = row.paused_because or row.stopped_because
     state = f"{row.status} ({why})" if why else row.status
-    return Refusal(ErrorType.INVALID_STATE, f"The broadcast {row.public_id} is {state}. {words}", status=row.status)
+    return Refusal(ErrorType.INVALID_STATE, f"The broadcast {row.public_id} is {state}. {words}", state=row.status)

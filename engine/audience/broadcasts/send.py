@@ -57,7 +57,7 @@ async def send(
         rules.check_sendable(locked)
         if locked.updated_at != row.updated_at:
             raise Refusal(
-                ErrorType.INVALID_STATE, "The broadcast was changed meanwhile. Send it again.", status=locked.status
+                ErrorType.INVALID_STATE, "The broadcast was changed meanwhile. Send it again.", state=locked.status
             )
         await _check_window(connection, account, later, at)
         await _check_recipients(connection, locked)
@@ -106,5 +106,5 @@ async def _check_recipients(connection: Conn, row: Broadcast) -> None:
         await _KEEP_LIST.execute(connection, row.account_id, row.list_id)
     if not await broadcast_audience.count(connection, row.account_id, row.audience):
         raise Refusal(
-            ErrorType.INVALID_STATE, "The broadcast has no recipients: its list or segment is empty.", status=row.status
+            ErrorType.INVALID_STATE, "The broadcast has no recipients: its list or segment is empty.", state=row.status
         )

@@ -80,7 +80,7 @@ class DoubleOptIn:
                 raise Refusal(
                     ErrorType.INVALID_STATE,
                     "This contact awaits no confirmation. Only a contact that was created with `confirm` can be asked.",
-                    status="confirmed",
+                    state="confirmed",
                 )
             link = await confirmations.ask(connection, account, contact, sender)
         await self._mail(row, request, sender, link)

@@ -92,7 +92,7 @@ async def delete(pool: asyncpg.Pool, account: UUID, list_id: UUID, *, actor: str
                 ErrorType.INVALID_STATE,
                 f"A broadcast that is scheduled or in review names the list {row.name!r}. Cancel it, then delete the"
                 " list.",
-                status="in_use",
+                state="in_use",
             )
         await lists_store.DELETE.execute(connection, account, list_id)
         await store.ADD_TO_TOTALS.execute(connection, account, 0, -1, 0)

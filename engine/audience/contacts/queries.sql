@@ -33,6 +33,11 @@ UPDATE contact_totals SET contacts = contacts + $2, lists = lists + $3, segments
 SELECT :contact_columns FROM contacts c WHERE c.account_id = ANY (ARRAY[$1::uuid]) AND c.id < $2
 ORDER BY c.account_id DESC, c.id DESC LIMIT $3;
 
+-- name: list_contact_with_address
+-- Read the contact of account $1 with the canonical address $4, if its id is below $2 and its text is like $6 (null: any).
+SELECT :contact_columns FROM contacts c
+WHERE c.account_id = $1 AND c.address = $4 AND c.id < $2 AND :in_list AND ($6::text IS NULL OR c.search LIKE $6) LIMIT $3;
+
 -- name: list_members
 -- List the members of list $4 of account $1 with ids below $2, newest contacts first, at most $3.
 WITH page AS MATERIALIZED (

@@ -99,7 +99,7 @@ async def delete(pool: asyncpg.Pool, account: UUID, segment: UUID, *, actor: str
                 ErrorType.INVALID_STATE,
                 f"A broadcast that is scheduled or in review names the segment {row.name!r}. Cancel it, then delete the"
                 " segment.",
-                status="in_use",
+                state="in_use",
             )
         await _DELETE.execute(connection, account, segment)
         await store.ADD_TO_TOTALS.execute(connection, account, 0, 0, -1)

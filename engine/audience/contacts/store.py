@@ -28,6 +28,7 @@ READ = _SQL.rows("read_contact", ContactRow)
 FIND = _SQL.rows("find_contacts", StoredContactRow)
 FIELD_COLUMNS = _SQL.rows("field_columns", FieldColumn)
 _LIST = _SQL.rows("list_contacts", ContactRow)
+_WITH_ADDRESS = _SQL.rows("list_contact_with_address", ContactRow)
 _MEMBERS = _SQL.rows("list_members", ContactRow)
 _SEARCH_NEWEST = _SQL.rows("search_newest", ContactRow)
 _SEARCH_INDEXED = _SQL.rows("search_indexed", ContactRow)
@@ -119,6 +120,9 @@ async def count_audience(source: Source, audience: Audience, *, timeout_s: float
 
 async def _page(source: Source, account: UUID, wanted: ContactFilters, limit: int) -> list[ContactRow]:
     before = wanted.before or LAST_ID
+    if wanted.address is not None:
+        pattern = None if wanted.search is None else search.like_pattern(wanted.search)
+        return await _WITH_ADDRESS.fetch(source, account, before, limit, wanted.address, wanted.list_id, pattern)
     if wanted.search is not None:
         return await _found(source, account, wanted, wanted.search, before, limit)
     if wanted.list_id is not None:

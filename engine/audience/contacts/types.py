@@ -66,6 +66,7 @@ class ContactFilters(Struct, frozen=True, kw_only=True):
     before: UUID | None = None
     list_id: UUID | None = None
     search: str | None = None
+    address: str | None = None  # canonical
 
 
 class ContactRows(Struct, frozen=True):

@@ -144,7 +144,7 @@ def refuse_resend(status: str, codes_sent: int, expires_at: datetime, at: dateti
 
 def terminal(status: str) -> Refusal:
     """Return the 409 for a check or resend of a verification that is finished."""
-    return Refusal(ErrorType.TERMINAL_STATE, f"This verification is {status}. Start a new verification.", status=status)
+    return Refusal(ErrorType.TERMINAL_STATE, f"This verification is {status}. Start a new verification.", state=status)
 
 
 def month_used(limit: int, used: int, *, retry_after_s: int) -> Refusal:

@@ -101,7 +101,7 @@ async def read(pool: asyncpg.Pool, account: UUID, webhook: UUID, event: UUID) ->
 async def replay_window(
     pool: asyncpg.Pool, account: UUID, webhook: UUID, wanted: DeliveryFilter, *, limit: int
 ) -> Replayed:
-    """Queue the matching deliveries again, newest first, at most `limit`; leave those that are queued already.
+    """Queue the matching deliveries again, newest first, at most `limit`; what waits for a retry becomes due now.
 
     Each page of them is one statement. A call that fails midway may be repeated: what it has queued is pending then.
     """
@@ -110,7 +110,7 @@ async def replay_window(
     for _ in range(MAX_REPLAY_PAGES):
         found = await store.candidates(pool, account, webhook, before=below, since=wanted.low, limit=MAX_SCANNED)
         rows, end = chosen(found, wanted, limit=limit - queued, scanned=MAX_SCANNED)
-        queued += await store.replay_many(pool, account, webhook, [one for one in rows if one.state != "pending"])
+        queued += await store.replay_many(pool, account, webhook, rows)
         if end is None:
             return Replayed(queued, None)
         below = end

@@ -22,6 +22,14 @@ WHERE account_id = $1 AND status <> 'deleted' AND ($2::uuid IS NULL OR id < $2)
   AND ($5::text[] IS NULL OR (streams <> '{}' AND streams <@ $5))
 ORDER BY id DESC LIMIT $3;
 
+-- name: find_webhook_with_url
+-- Read the oldest endpoint of account $1 with URL $2; with domains $3 and streams $4 (null: all), as in list_webhooks.
+SELECT :endpoint_columns FROM webhooks
+WHERE account_id = $1 AND url = $2 AND status <> 'deleted'
+  AND ($3::text[] IS NULL OR (domains <> '{}' AND domains <@ $3))
+  AND ($4::text[] IS NULL OR (streams <> '{}' AND streams <@ $4))
+ORDER BY id LIMIT 1;
+
 -- name: read_webhook
 -- Read endpoint $2 of account $1.
 SELECT :endpoint_columns FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
@@ -138,6 +146,14 @@ FROM unnest($3::uuid[], $4::bigint[]) AS n (event_id, seq) CROSS JOIN LATERAL (
     SELECT max(a.attempt) AS attempts FROM webhook_attempts a WHERE a.webhook_id = $1 AND a.event_id = n.event_id) had
 ON CONFLICT (webhook_id, event_id) DO NOTHING
 RETURNING event_id;
+
+-- name: retry_now
+-- Make the posts of events $3 that wait for a retry to endpoint $1 of account $2 due now; leaves out those that are being
+-- posted.
+UPDATE webhook_queue q SET due_at = now()
+WHERE q.webhook_id = $1 AND q.account_id = $2 AND q.event_id = ANY ($3::uuid[]) AND q.due_at > now()
+  AND (q.leased_until IS NULL OR q.leased_until <= now())
+RETURNING q.event_id;
 
 -- name: due_webhooks
 -- List endpoints with due posts and the earliest due time: one index step per endpoint with posts. Returns none while an

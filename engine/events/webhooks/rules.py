@@ -27,8 +27,8 @@ MAX_DESCRIPTION = 200
 EVENT_TYPES = frozenset(EventType) | {
     AccountEvent.INBOUND_RECEIVED, AccountEvent.ALERT_ENDED, AccountEvent.ALERT_FIRED,
     AccountEvent.DOMAIN_VERIFIED, AccountEvent.DOMAIN_FAILED, AccountEvent.SUPPRESSION_ADDED, AccountEvent.WEBHOOK_TEST,
-    AccountEvent.CONTACT_UNSUBSCRIBED, AccountEvent.BROADCAST_FINISHED, AccountEvent.BROADCAST_PAUSED,
-    AccountEvent.VERIFICATION_FINISHED,
+    AccountEvent.CONTACT_CONFIRMED, AccountEvent.CONTACT_UNSUBSCRIBED, AccountEvent.BROADCAST_FINISHED,
+    AccountEvent.BROADCAST_PAUSED, AccountEvent.VERIFICATION_FINISHED,
 }  # fmt: skip
 RECEIVED = f'{{"type":"{AccountEvent.INBOUND_RECEIVED}",'  # how the payloads of received messages begin
 SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret

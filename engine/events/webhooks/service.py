@@ -46,6 +46,9 @@ class NewSecret(Struct, frozen=True):
     previous_until: datetime
 
 
+Names = tuple[list[str] | None, list[str] | None]  # of domains and of streams
+
+
 def secret_key(pepper: Pepper) -> secrets.DerivedKey:
     """Return the key that seals signing secrets."""
     return secrets.derived(pepper, _PURPOSE)
@@ -61,14 +64,22 @@ async def create(
     description: str = "",
     options: PostOptions = NO_OPTIONS,
     actor: str | None = None,
+    is_unique: bool = False,
+    visible: Names = (None, None),
 ) -> NewEndpoint:
-    """Create an active endpoint; raise the 400 for unusable fields and the 403 above the plan's limit."""
+    """Create an active endpoint; raise the 400 for unusable fields and the 403 above the plan's limit.
+
+    With `is_unique` raises the 409 if the URL has an endpoint that gets events of the domains and streams in `visible`
+    alone (None: all).
+    """
     checked, wanted = rules.checked_url(url), rules.checked_types(event_types)
     secret, described = rules.new_secret(), rules.checked_description(description)
     options = options.checked()
     domains, streams = list(options.domains or ()), list(options.streams or ())
     async with pool.acquire() as connection, connection.transaction():
         caps = await locked_caps(connection, account)
+        if is_unique:
+            await _refuse_url(connection, account, checked, visible)
         limit, used = caps.webhooks, await store.count(connection, account)
         if limit is not None and used >= limit:
             raise limit_reached("webhooks", "webhook endpoints", limit, used)
@@ -196,6 +207,16 @@ async def _forget_old(pool: asyncpg.Pool, _: Settings) -> None:
 
 
 JOB = Job("webhook history", every_s=3600, run=_forget_old)
+
+
+async def _refuse_url(connection: Conn, account: UUID, url: str, visible: Names) -> None:
+    known = await store.FIND_URL.first(connection, account, url, *visible)
+    if known is not None:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            f"This account has an endpoint for {url} already.",
+            id=ids.format_id(ids.Kind.WEBHOOK, known.id),
+        )
 
 
 def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: Pepper, webhook: UUID) -> HeadersRow:

@@ -44,6 +44,7 @@ _SQL = Queries.beside(__file__)
 INSERT = _SQL.command("insert_webhook")
 LIST = _SQL.rows("list_webhooks", EndpointRow)
 READ = _SQL.rows("read_webhook", EndpointRow)
+FIND_URL = _SQL.rows("find_webhook_with_url", EndpointRow)
 LOCK_HEADERS = _SQL.rows("lock_headers", HeadersRow)
 CHANGE = _SQL.rows("change_webhook", EndpointRow)
 ROTATE = _SQL.command("rotate_secret")
@@ -56,6 +57,7 @@ DUE = _SQL.rows("due_webhooks", DueRow)
 _COUNT = _SQL.command("count_webhooks")
 _REPLAY = _SQL.command("replay")
 _REPLAY_MANY = _SQL.command("replay_many")
+_RETRY_NOW = _SQL.command("retry_now")
 _CANDIDATES = _SQL.rows("delivery_candidates", CandidateRow)
 _DELIVERIES = _SQL.rows("list_deliveries", DeliveryRow)
 _CLAIM = _SQL.rows("claim", Claimed)
@@ -91,11 +93,16 @@ async def deliveries(source: Source, account: UUID, webhook: UUID, found: Sequen
 
 
 async def replay_many(connection: Source, account: UUID, webhook: UUID, found: Sequence[CandidateRow]) -> int:
-    """Queue the given deliveries again; return the number of those that were not queued already."""
-    if not found:
-        return 0
-    events, seqs = [one.event_id for one in found], [one.seq for one in found]
-    return len(await _REPLAY_MANY.records(connection, webhook, account, events, seqs))
+    """Queue the given deliveries again, or those that wait for a retry now; return how many of either it were."""
+    waiting = [one.event_id for one in found if one.state == "pending"]
+    ended = [one for one in found if one.state != "pending"]
+    queued = 0
+    if waiting:
+        queued += len(await _RETRY_NOW.records(connection, webhook, account, waiting))
+    if ended:
+        events, seqs = [one.event_id for one in ended], [one.seq for one in ended]
+        queued += len(await _REPLAY_MANY.records(connection, webhook, account, events, seqs))
+    return queued
 
 
 async def replay(connection: Source, account: UUID, event: UUID, webhook: UUID | None) -> list[UUID]:

@@ -89,7 +89,7 @@ async def _check_rotatable(connection: Conn, holder: UUID, row: KeyListRow, at: 
 
 
 def _refused(message: str, status: str) -> Refusal:
-    return Refusal(ErrorType.INVALID_STATE, message, status=status)
+    return Refusal(ErrorType.INVALID_STATE, message, state=status)
 
 
 async def _insert_successor(connection: Conn, holder: UUID, row: KeyListRow, pepper: secrets.Pepper) -> CreatedApiKey:

@@ -125,7 +125,7 @@ async def unlink(services: IdentityServices, person: Person, identity: UUID) -> 
             raise Refusal(
                 ErrorType.INVALID_STATE,
                 "This is your only way to sign in. Set a password or add a passkey first.",
-                status="only_way_in",
+                state="only_way_in",
             )
         await store.DELETE.execute(connection, person.user_id, identity)
         await store.FORGET_STEPS_OF.execute(connection, person.user_id)
@@ -187,7 +187,7 @@ def _vouched(proven: Proven) -> str:
         raise Refusal(
             ErrorType.INVALID_STATE,  # the API has `email_unverified` for creating keys alone
             "The identity provider does not say that your address is verified. Confirm it there, then sign in again.",
-            status="email_unverified",
+            state="email_unverified",
         )
     return proven.email
 
@@ -197,7 +197,7 @@ def _unconfirmed() -> Refusal:
         ErrorType.INVALID_STATE,
         "A sign-up with your address has not been confirmed. Open the link in our mail to you or set a "
         "new password, then sign in with the identity provider.",
-        status="address_unconfirmed",
+        state="address_unconfirmed",
     )
 
 

@@ -132,7 +132,7 @@ def error_code(error: str) -> str:
 def word_for(refusal: Refusal) -> str:
     """Return the code that a page gets for one of our refusals."""
     if refusal.kind is ErrorType.INVALID_STATE:
-        return str(refusal.fields["status"])
+        return str(refusal.fields["state"])
     return _WORDS.get(refusal.kind, "refused")
 
 

@@ -64,7 +64,7 @@ def check_page(party: RelyingParty, origin: str | None) -> None:
         raise Refusal(
             ErrorType.INVALID_STATE,
             f"Passkeys of this service only work on {party.origin}, but this page is on {origin}. Open it there.",
-            status="other_origin",
+            state="other_origin",
         )
 
 
@@ -125,5 +125,5 @@ def _nowhere(why: str) -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
         f"Passkeys are not available at WAYBILL_PUBLIC_URL: {why}. Ask the operator to change it.",
-        status="no_host_name",
+        state="no_host_name",
     )

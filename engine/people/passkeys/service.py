@@ -178,7 +178,7 @@ async def remove(services: PeopleServices, person: Person, passkey: UUID) -> Non
             raise Refusal(
                 ErrorType.INVALID_STATE,
                 "This is your only way to sign in. Set a password or add another passkey first.",
-                status="only_way_in",
+                state="only_way_in",
             )
         await enqueue(
             connection, SystemMailKind.PASSKEY_REMOVED, person.row.email, at=clock.now(), name=gone[0]["name"]
@@ -257,5 +257,5 @@ def _too_many() -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
         f"You have {rules.MAX_PASSKEYS} passkeys, which is the maximum. Remove one first.",
-        status="full",
+        state="full",
     )

@@ -159,7 +159,7 @@ async def enable(services: PeopleServices, person: Person, code: str) -> FactorE
             raise Refusal(
                 ErrorType.INVALID_STATE,
                 "No second factor is set up. Begin with POST /v1/auth/2fa/setup.",
-                status="disabled",
+                state="disabled",
             )
         if row.totp_enabled_at is not None:
             raise _enabled_already()
@@ -260,12 +260,12 @@ def _enabled_already() -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
         "A second factor is already enabled. Disable it before you set up another one.",
-        status="enabled",
+        state="enabled",
     )
 
 
 def _disabled_already() -> Refusal:
-    return Refusal(ErrorType.INVALID_STATE, "No second factor is enabled.", status="disabled")
+    return Refusal(ErrorType.INVALID_STATE, "No second factor is enabled.", state="disabled")
 
 
 def _wrong(what: str) -> Refusal:

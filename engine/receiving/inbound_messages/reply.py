@@ -9,8 +9,9 @@ import asyncpg
 import orjson
 from msgspec import Meta, structs
 
-from engine.base.errors import existing, invalid
-from engine.mail.received import summarise
+from engine.base.errors import ErrorType, Refusal, existing, invalid
+from engine.mail.headers import ANSWERED
+from engine.mail.received import ReceivedSummary, summarise
 from engine.receiving.inbound_messages import rules, store
 from engine.receiving.inbound_messages.types import ReceivedRow
 from engine.sending.accept import Acceptor
@@ -28,6 +29,13 @@ class ReplyRequest(SendRequest, frozen=True, kw_only=True):
         AddressText | Annotated[list[AddressText], Meta(min_length=1)] | None,
         Meta(description="Default: Reply-To of the message, else From"),
     ] = None  # type: ignore[assignment]
+    automatic: Annotated[
+        bool,
+        Meta(
+            description="True for an answer that a program writes: it gets `Auto-Submitted: auto-replied`, and a "
+            "message that a program wrote, or that went to a list, is not answered (409 `invalid_state`)"
+        ),
+    ] = False
 
 
 async def answer(
@@ -40,15 +48,30 @@ async def answer(
     domains: Collection[str] | None,
 ) -> Accepted:
     """Accept an answer to a received message; sender, recipient and subject that it lacks follow from the
-    message. Raises the 404 for an unknown message, and whatever a send raises.
+    message. Raises the 404 for an unknown message, the 409 for an automatic answer that would answer a program, and
+    whatever a send raises.
     """
     row = existing(await store.read(pool, origin.account_id, message, domains=domains), rules.WHAT)
     references: Sequence[str] = ()
-    if row.header_message_id is not None:
+    if row.header_message_id is not None or request.automatic:
         mime = await store.raw(pool, row.raw_id)
-        references = () if mime is None else (await asyncio.to_thread(summarise, mime)).references
+        summary = None if mime is None else await asyncio.to_thread(summarise, mime)
+        references = () if summary is None else summary.references
+        if request.automatic:
+            _check_person(row, summary)
     filled = filled_in(request, row, references)
     return await acceptor.accept(await acceptor.preparer.check(filled, structs.replace(origin, answers=row.id)))
+
+
+def _check_person(row: ReceivedRow, summary: ReceivedSummary | None) -> None:
+    """Raise the 409 unless a person wrote the message (RFC 3834 2); also if its content is gone, so nobody can tell."""
+    if summary is None or not row.envelope_from or summary.auto_submitted or summary.bulk:
+        raise Refusal(
+            ErrorType.INVALID_STATE,
+            "A program wrote this message, or it went to a list, so it gets no automatic answer: two programs could "
+            "answer each other for ever. Leave `automatic` out if a person answers.",
+            state="automatic",
+        )
 
 
 def filled_in(request: ReplyRequest, row: ReceivedRow, references: Sequence[str]) -> SendRequest:
@@ -58,6 +81,8 @@ def filled_in(request: ReplyRequest, row: ReceivedRow, references: Sequence[str]
         subject = answered_subject(row.subject)
     headers = dict(request.headers or {})
     given = {name.lower() for name in headers}
+    if request.automatic:
+        headers |= {name: value for name, value in ANSWERED.items() if name.lower() not in given}
     if row.header_message_id is not None and is_message_id(row.header_message_id):
         if "in-reply-to" not in given:
             headers["In-Reply-To"] = f"<{row.header_message_id}>"

@@ -88,5 +88,5 @@ def _nowhere(address: str) -> Refusal:
         ErrorType.INVALID_STATE,
         f"Mail to {address} goes to the mailbox only. Give the address a route to an active webhook or a forwarding "
         "address, then send the message again.",
-        status="mailbox",
+        state="mailbox",
     )

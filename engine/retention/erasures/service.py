@@ -28,7 +28,7 @@ async def request(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str
             raise Refusal(
                 ErrorType.INVALID_STATE,
                 f"{rules.MAX_OPEN} erasures of this account are not completed. Wait until one is, then try again.",
-                status="running",
+                state="running",
             )
         row = await store.REQUEST.first(connection, ids.uuid7(), account, address, clock.now())
         assert row is not None

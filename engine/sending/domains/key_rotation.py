@@ -37,7 +37,7 @@ async def rotate_keys(
         raise Refusal(
             ErrorType.INVALID_STATE,
             f"{row.name} was never verified. Publish its current DKIM record and verify the domain first.",
-            status=row.status,
+            state=row.status,
         )
     spare = await _spare_pair(account, await store.PUBLISHED.fetch(pool, domain))
     async with pool.acquire() as connection, connection.transaction():
@@ -69,7 +69,7 @@ async def _request_pair(
         raise Refusal(
             ErrorType.INVALID_STATE,
             f"The previous keys are still needed for mail in transit. Rotate keys again after {until}.",
-            status="retiring",
+            state="retiring",
         )
     then = rules.other(pair)
     if any(key.pair == then for key in keys):

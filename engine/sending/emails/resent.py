@@ -47,20 +47,20 @@ def check_resendable(message: SentMessage) -> None:
         raise Refusal(
             ErrorType.INVALID_STATE,
             f"The message is still {message.status}. Send it again once it is delivered or has failed.",
-            status=message.status,
+            state=message.status,
         )
     if message.source in SEALED_SOURCES:
         raise Refusal(
             ErrorType.INVALID_STATE,
             "The content of codes and system mail is not kept. To send a code again, use POST "
             "/v1/verifications/{id}/resend.",
-            status=message.status,
+            state=message.status,
         )
     if message.source == FORWARDED:
         raise Refusal(
             ErrorType.INVALID_STATE,
             "The message was received and forwarded. Use POST /v1/inbound/messages/{id}/replay.",
-            status=message.status,
+            state=message.status,
         )
 
 
@@ -69,7 +69,7 @@ def erased(message: SentMessage) -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
         "The content of the message was erased. Compose it anew with POST /v1/emails.",
-        status=message.status,
+        state=message.status,
     )
 
 

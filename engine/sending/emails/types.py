@@ -6,14 +6,13 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from engine.base import slugs
 from engine.base.errors import ErrorType, Refusal
 from engine.base.extra_rows import ExtraRow
 from engine.mail.address import Mailbox
 from engine.mail.feedback_headers import feedback_field
 from engine.mail.unsubscribe_links import UnsubscribeLink
 from engine.sending.emails import limits
-
-SLUG = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 
 # Refusals of a single send, beside those of every request.
 SEND_REFUSALS = (
@@ -29,7 +28,7 @@ SEND_REFUSALS = (
 )
 
 AddressText = Annotated[str, Meta(min_length=3, max_length=limits.MAX_ADDRESS)]
-Slug = Annotated[str, Meta(min_length=1, max_length=64, pattern=SLUG)]
+Slug = Annotated[str, Meta(min_length=1, max_length=64, pattern=slugs.PATTERN)]
 Tag = Annotated[str, Meta(min_length=1, max_length=limits.MAX_TAG)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 MinTls = Literal["none", "opportunistic", "verified"]
@@ -56,7 +55,7 @@ class SendRequest(
     "idempotency_key": "idempotencyKey", "scheduled_at": "scheduledAt", "deliver_by": "deliverBy",
     "min_tls": "minTls"}, kw_only=True,
 ):  # fmt: skip
-    """An email to send. An optional field that is null is an absent one."""
+    """An email to send, with `html`, `text` or both, or with a `template`. A null field is an absent one."""
 
     from_: AddressText
     to: AddressText | Annotated[list[AddressText], Meta(min_length=1)]

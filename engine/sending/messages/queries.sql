@@ -118,11 +118,13 @@ SELECT id FROM broadcasts WHERE account_id = $1 AND id = $2;
 
 -- name: read_message
 -- Read message $2 of account $1 with its recipients and its waybill, by seq. Its events have ids >= $3, which prunes
--- older partitions.
+-- older partitions. The queue and the schedule keep `deliver_by` while the message waits there.
 SELECT :message_columns, ARRAY(
     SELECT ROW(r.kind, r.address, r.name, r.status, r.attempts, r.last_response, r.next_attempt_at)
     FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
-    WHERE r.account_id = $1 ORDER BY r.n) AS recipients, ARRAY(
+    WHERE r.account_id = $1 ORDER BY r.n) AS recipients, coalesce(
+    (SELECT s.deliver_by FROM schedules s WHERE s.message_id = m.id AND s.account_id = $1),
+    (SELECT max(q.deliver_by) FROM queue q WHERE q.message_id = m.id AND q.account_id = $1)) AS deliver_by, ARRAY(
     SELECT ROW(e.id, e.seq, e.type, e.occurred_at, readable_payload(e.type, e.payload))
     FROM (SELECT * FROM events WHERE message_id = m.id AND id >= $3 OFFSET 0) e
     WHERE e.account_id = $1 ORDER BY e.seq) AS waybill

@@ -53,8 +53,9 @@ class MessageRow(Struct):
 
 
 class MessageWithWaybill(MessageRow):
-    """A message with its recipients and waybill."""
+    """A message with its recipients and waybill; `deliver_by` while it waits."""
 
+    deliver_by: datetime | None
     waybill: list[Fields]  # of EventRow, by seq
 
 

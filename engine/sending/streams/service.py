@@ -55,7 +55,7 @@ async def close_stream(pool: asyncpg.Pool, account: UUID, slug: str, *, actor: s
         raise Refusal(
             ErrorType.INVALID_STATE,
             "The transactional stream can't be deleted: mail without a stream uses it.",
-            status="permanent",
+            state="permanent",
         )
     async with caches.change(pool, "streams", account) as connection:
         await locked_caps(connection, account)

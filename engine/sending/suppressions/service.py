@@ -71,7 +71,7 @@ async def lift(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str | 
             raise Refusal(
                 ErrorType.INVALID_STATE,
                 f"The recipient {address} complained about mail of this account; this suppression can't be removed.",
-                status=row.reason,
+                state=row.reason,
             )
         await store.DELETE.execute(connection, account, address)
         entry = _entry(account, AccountEvent.SUPPRESSION_REMOVED, address, row.reason, clock.now(), actor)

@@ -21,6 +21,7 @@ export const EVENT_GROUPS = [
   ["Recipients", [
     ["complained", "The recipient reported it as spam."],
     ["suppression.added", "An address came onto the suppression list."],
+    ["contact.confirmed", "A contact followed its confirmation link."],
     ["contact.unsubscribed", "A contact unsubscribed."],
   ]],
   ["Account", [
