@@ -127,6 +127,7 @@ async def _start_all(
     console.stage("Bringing the database up to date")
     await _patiently(lambda: _migrate(settings), console)
     await _patiently(lambda: _agree(settings, console), console)
+    await _patiently(lambda: _follow_clock(settings, console), console)
     process_specs.empty_metrics(state)
     log_levels.forget(state)
     first_run: dict[str, Any] = {}
@@ -287,6 +288,31 @@ async def _migrate(settings: Settings) -> list[str]:
         return await migrate(settings.database_url)
     except MigrationError as error:
         raise StartFailed(f"The database can't be brought up to date: {error}") from error
+
+
+async def _follow_clock(settings: Settings, console: UpConsole) -> None:
+    """In local mode, follow the clock of the database, which a restored one or another host may have moved; in live mode,
+    warn that it was moved."""
+    from engine.store import clock_schema, service_time  # noqa: PLC0415 - as above
+    from engine.store.postgres import connect  # noqa: PLC0415 - as above
+
+    assert settings.database_url is not None
+    connection = await connect(settings.database_url, name="clock", timeout_s=30)
+    try:
+        ahead_us = await clock_schema.ahead_us(connection)
+    finally:
+        connection.terminate()
+    follower = service_time.join(settings)
+    if follower is not None:
+        follower.shared.move(ahead_us)
+    if ahead_us:
+        moved = f"{ahead_us / 86_400e6:.1f} days ahead"
+        console.say(
+            f"The clock of this installation is {moved} (`ops clock`)"
+            if follower is not None
+            else f"The clock of this database was moved {moved} in local mode: live mode does not follow it, and what was"
+            " stored then has times in the future"
+        )
 
 
 async def _redis_warning(settings: Settings) -> str | None:

@@ -1,0 +1,48 @@
+"""The schema `clock` of a database in local mode: functions that give service time to the sessions that name it.
+
+Its `now()`, `clock_timestamp()` and `statement_timestamp()` take the place of those of `pg_catalog` in a session whose
+search_path names `clock` first (engine.store.postgres). The schema is made when the clock of an installation is moved for
+the first time, and no migration has it: sessions of live mode never name it. Its one row is the truth about how far
+service time is ahead; the clock file of each host is a copy.
+"""
+
+from typing import Final
+
+import asyncpg
+
+from engine.store.queries import Source
+
+_CREATE: Final = """
+DO $$
+BEGIN
+    IF to_regclass('clock.shift') IS NOT NULL THEN
+        RETURN;
+    END IF;
+    CREATE SCHEMA clock;
+    CREATE TABLE clock.shift (one boolean PRIMARY KEY DEFAULT true CHECK (one), ahead interval NOT NULL);
+    INSERT INTO clock.shift (ahead) VALUES (interval '0');
+    CREATE FUNCTION clock.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+        AS 'SELECT pg_catalog.now() OPERATOR(pg_catalog.+) (SELECT ahead FROM clock.shift)';
+    CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+        AS 'SELECT pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) (SELECT ahead FROM clock.shift)';
+    CREATE FUNCTION clock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+        AS 'SELECT pg_catalog.statement_timestamp() OPERATOR(pg_catalog.+) (SELECT ahead FROM clock.shift)';
+END $$
+"""
+_EXISTS: Final = "SELECT to_regclass('clock.shift') IS NOT NULL"
+_READ: Final = "SELECT (extract(epoch FROM ahead) * 1000000)::bigint FROM clock.shift"
+_WRITE: Final = "UPDATE clock.shift SET ahead = $1::bigint * interval '1 microsecond'"
+
+
+async def ahead_us(source: Source) -> int:
+    """Return by how many microseconds the service time of this installation is ahead; 0 if it was never moved."""
+    if not await source.fetchval(_EXISTS):
+        return 0
+    found: int = await source.fetchval(_READ)
+    return found
+
+
+async def move(pool: asyncpg.Pool, us: int) -> None:
+    """Set how far service time is ahead, in microseconds."""
+    await pool.execute(_CREATE)
+    await pool.execute(_WRITE, us)
