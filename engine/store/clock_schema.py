@@ -1,15 +1,16 @@
 """The schema `clock` of a database in local mode: functions that give service time to the sessions that name it.
 
 Its `now()`, `clock_timestamp()` and `statement_timestamp()` take the place of those of `pg_catalog` in a session whose
-search_path names `clock` first (engine.store.postgres). The schema is made when the clock of an installation is moved for
-the first time, and no migration has it: sessions of live mode never name it. Its one row is the truth about how far
-service time is ahead; the clock file of each host is a copy.
+search_path names it before `pg_catalog` (engine.store.postgres). It is made when the clock is moved for the first time,
+and no migration has it: sessions of live mode never name it. Its one row is the truth about how far service time is
+ahead; the clock file is a copy.
 """
 
 from typing import Final
 
 import asyncpg
 
+from engine.store.postgres import connect
 from engine.store.queries import Source
 
 _CREATE: Final = """
@@ -42,7 +43,18 @@ async def ahead_us(source: Source) -> int:
     return found
 
 
-async def move(pool: asyncpg.Pool, us: int) -> None:
+async def open_mover(database_url: str) -> asyncpg.Connection:
+    """Open a session that moves the clock, and make the schema if it is missing.
+
+    The session plans each statement once, and its commits do not wait for the disk: whatever is stored at the new time
+    comes later in the write-ahead log, so it cannot be kept without the move.
+    """
+    connection = await connect(database_url, name="clock", service_time=True)
+    await connection.execute(_CREATE)
+    await connection.execute("SET plan_cache_mode = force_generic_plan; SET synchronous_commit = off")
+    return connection
+
+
+async def move(connection: asyncpg.Connection, us: int) -> None:
     """Set how far service time is ahead, in microseconds."""
-    await pool.execute(_CREATE)
-    await pool.execute(_WRITE, us)
+    await connection.execute(_WRITE, us)

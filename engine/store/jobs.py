@@ -18,8 +18,8 @@ PUT_OFF: Final = 12  # intervals: the longest wait of a job that uses more than 
 class Job(Struct, frozen=True):
     """A background job: `run` is called again about `every_s` seconds after it returned.
 
-    The wait is longer, up to `PUT_OFF` times `every_s`, if the job would otherwise use more than `share` of the time. It is
-    a wait for service time, except of a job that is about the processes themselves (`machine`).
+    The wait is longer, up to `PUT_OFF` times `every_s`, if the job would otherwise use more than `share` of the time. It
+    is a wait for service time, but for machine time if the job is about the processes themselves (`machine`).
     """
 
     name: str
@@ -37,4 +37,4 @@ class Job(Struct, frozen=True):
         if self.machine:
             await asyncio.sleep(seconds)
         else:
-            await service_time.sleep(seconds, Wake.STEP if self.every_s <= PROMPT_S else Wake.ROUND)
+            await service_time.sleep(seconds, Wake.QUEUE if self.every_s <= PROMPT_S else Wake.SELDOM)

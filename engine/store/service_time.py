@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from engine.base import clock
 from engine.base.settings import Settings
-from engine.store.shared_clock import SharedClock
+from engine.store.shared_clock import Calls, SharedClock
 
 POLL_S: Final = 0.05  # costs 0.03% of a core
 BUSY_POLL_S: Final = 0.002
@@ -25,14 +25,11 @@ BUSY_FOR_S: Final = 1.0  # after a step others are likely to follow
 
 
 class Wake(Enum):
-    """When a jump ends a wait: with every step, if it is due in a round, or as soon as it is due.
+    """What ends a wait before its time."""
 
-    Those that wait until they are due are appointments: the clock never jumps over one.
-    """
-
-    STEP = auto()
-    ROUND = auto()
-    DUE = auto()
+    QUEUE = auto()  # each call of the jobs that take from a queue
+    SELDOM = auto()  # a call of all jobs, if service time has passed the end
+    APPOINTMENT = auto()  # that service time has passed the end: the clock never jumps over an appointment
 
 
 class _Wait:
@@ -83,7 +80,7 @@ class Follower:
         """Count this task as waiting within the block, in which it waits for something else than time."""
         task = asyncio.current_task()
         assert task is not None
-        self._waits[task] = _Wait(math.inf, Wake.ROUND)
+        self._waits[task] = _Wait(math.inf, Wake.SELDOM)
         self._write()
         try:
             yield
@@ -107,18 +104,18 @@ class Follower:
         busy_until = 0.0
         while True:
             if (step := self.shared.step) != self._seen:
-                everything = self.shared.last_round > self._seen
+                queues, every = (self.shared.called(whom) > self._seen for whom in (Calls.QUEUES, Calls.ALL))
                 self._seen = step
                 busy_until = loop.time() + BUSY_FOR_S
-                self._wake(everything=everything)
+                self._wake(queues=queues, every=every)
                 self._write()
             await asyncio.sleep(BUSY_POLL_S if loop.time() < busy_until else POLL_S)
 
-    def _wake(self, *, everything: bool) -> None:
+    def _wake(self, *, queues: bool, every: bool) -> None:
         now = clock.monotonic()
         for task, wait in list(self._waits.items()):
-            ends = wait.wake is Wake.STEP or (wait.due <= now and (everything or wait.wake is Wake.DUE))
-            if ends:
+            over = wait.due <= now and (every or wait.wake is Wake.APPOINTMENT)
+            if over or (queues and wait.wake is Wake.QUEUE):
                 wait.event.set()
                 del self._waits[task]  # from now on it is at work
         for callback in self._callbacks:
@@ -128,7 +125,7 @@ class Follower:
         if not self._watched:
             return
         working = sum(not task.done() and task not in self._waits for task in self._tasks)
-        due = min((wait.due for wait in self._waits.values() if wait.wake is Wake.DUE), default=None)
+        due = min((wait.due for wait in self._waits.values() if wait.wake is Wake.APPOINTMENT), default=None)
         due_us = 0 if due is None else clock.microseconds(clock.now()) + round((due - clock.monotonic()) * 1e6)
         self.shared.write(self._seen, busy=working, due_us=due_us)
 

@@ -9,16 +9,29 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
 NAME: Final = "clock"
 _BYTES: Final = 4096
 _CELL: Final = 8  # a signed integer; aligned, so that it is read and written as a whole
-_AHEAD, _STEP, _ROUND = 0, 1, 2  # cells of the file: microseconds ahead; number of the last step, and of the last round
+_AHEAD, _STEP, _CALLED = (
+    0,
+    1,
+    2,
+)  # cells: microseconds ahead; number of the last step; from here on, one for each `Calls`
 _WIDTH: Final = 8  # cells of a slot
 _SLOTS: Final = range(_WIDTH, _BYTES // _CELL, _WIDTH)  # the first cell of each
 _PID, _SEEN, _BUSY, _DUE = 0, 1, 2, 3
+
+
+class Calls(IntEnum):
+    """Whom a step calls to look for due work; each calls those before it too."""
+
+    MAIL = 0  # deliveries and webhook posts, and appointments that are due
+    QUEUES = 1  # jobs that take from a queue
+    ALL = 2  # jobs that look seldom, if they are due
 
 
 class ClockSlot(NamedTuple):
@@ -54,10 +67,9 @@ class SharedClock:
         """The number of the last step; each call to look for due work is one."""
         return self._cells[_STEP]
 
-    @property
-    def last_round(self) -> int:
-        """The number of the last step that also called the jobs that seldom look."""
-        return self._cells[_ROUND]
+    def called(self, whom: Calls) -> int:
+        """Return the number of the last step that called these."""
+        return self._cells[_CALLED + whom]
 
     # -- for the process that moves the clock ------------------------------------------------------
 
@@ -78,12 +90,11 @@ class SharedClock:
         """Set how far service time is ahead."""
         self._cells[_AHEAD] = ahead_us
 
-    def call(self, *, everything: bool) -> int:
-        """Call all processes to look for due work; return the number of the step. `everything` also calls the jobs that
-        seldom look."""
+    def call(self, whom: Calls) -> int:
+        """Call all processes to look for due work; return the number of the step."""
         step = self.step + 1
-        if everything:
-            self._cells[_ROUND] = step
+        for one in range(whom + 1):
+            self._cells[_CALLED + one] = step
         self._cells[_STEP] = step
         return step
 

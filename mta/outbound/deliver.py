@@ -6,6 +6,7 @@ for its connection and for the site.
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import cycle
@@ -166,7 +167,7 @@ class DeliveryWorker:
         return opened
 
     async def _use(self, connection: SmtpConnection) -> None:
-        opened_at = clock.monotonic()
+        opened_at = time.monotonic()
         while not self._seat.stopped and not self._must_leave(connection):
             most = self._pacer.limits.messages_per_connection
             delivery = self._begun or await self._next()

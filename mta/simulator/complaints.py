@@ -134,7 +134,7 @@ class SimulatedComplaints:
                     await self._came.wait()
                 continue
             # Mail that comes meanwhile may be due before the oldest that waits for its confirmation.
-            await service_time.sleep(min(max(0.0, min(oldest) - clock.monotonic()), self._delay_s), Wake.DUE)
+            await service_time.sleep(min(max(0.0, min(oldest) - clock.monotonic()), self._delay_s), Wake.APPOINTMENT)
             if not await self._next():
                 await asyncio.sleep(AGAIN_S)
 

@@ -1,16 +1,15 @@
 """`ops clock`: show the clock of local mode; move it forward."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import asyncpg
 import click
 
 from engine.base import clock as times
-from engine.base.settings import Settings
 from engine.sending.local_clock import rules, service
 from engine.sending.local_clock.types import ClockState
-from ops.commands.base import as_json, in_service, line, print_json, reported
+from ops.commands.base import as_json, attached, line, print_json, reported
 
 MAX_WAIT_S = 3_600
 wait = click.option(
@@ -38,7 +37,7 @@ def clock(context: click.Context) -> None:
 @reported
 def clock_show(*, as_json: bool) -> None:
     """Print service time and machine time."""
-    _print(in_service(_state), as_json=as_json)
+    _print(service.state(attached()), as_json=as_json)
 
 
 @clock.command("advance")
@@ -51,7 +50,7 @@ def clock_advance(*, by: str, timeout: int, as_json: bool) -> None:
     wanted = rules.duration(by)
     if wanted is None:
         raise click.UsageError(f"{by!r} is not a duration; write for example 90s, 2d or 1d12h.")
-    _print(in_service(_move, wanted, timeout), as_json=as_json)
+    _print(asyncio.run(service.advance(attached(), wanted, within_s=timeout)), as_json=as_json)
 
 
 @clock.command("to")
@@ -66,7 +65,7 @@ def clock_to(*, at: str, timeout: int, as_json: bool) -> None:
     except ValueError:
         raise click.UsageError(f"{at!r} is not a time; write for example 2026-12-31T23:59.") from None
     wanted = wanted.replace(tzinfo=UTC) if wanted.tzinfo is None else wanted
-    _print(in_service(_move, wanted, timeout), as_json=as_json)
+    _print(asyncio.run(service.advance(attached(), wanted, within_s=timeout)), as_json=as_json)
 
 
 @clock.command("settle")
@@ -75,19 +74,7 @@ def clock_to(*, at: str, timeout: int, as_json: bool) -> None:
 @reported
 def clock_settle(*, timeout: int, as_json: bool) -> None:
     """Wait until no delivery, webhook post or job is due at the present service time."""
-    _print(in_service(_settle, timeout), as_json=as_json)
-
-
-async def _state(_: asyncpg.Pool, settings: Settings) -> ClockState:
-    return service.state(settings)
-
-
-async def _move(pool: asyncpg.Pool, settings: Settings, to: datetime | timedelta, within_s: float) -> ClockState:
-    return await service.advance(pool, settings, to, within_s=within_s)
-
-
-async def _settle(pool: asyncpg.Pool, settings: Settings, within_s: float) -> ClockState:
-    return await service.settle(pool, settings, within_s=within_s)
+    _print(asyncio.run(service.settle(attached(), within_s=timeout)), as_json=as_json)
 
 
 def _print(state: ClockState, *, as_json: bool) -> None:

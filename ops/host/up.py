@@ -291,8 +291,8 @@ async def _migrate(settings: Settings) -> list[str]:
 
 
 async def _follow_clock(settings: Settings, console: UpConsole) -> None:
-    """In local mode, follow the clock of the database, which a restored one or another host may have moved; in live mode,
-    warn that it was moved."""
+    """In local mode, follow the clock of the database, which may be another one than at the last start; in live mode,
+    warn if it was moved."""
     from engine.store import clock_schema, service_time  # noqa: PLC0415 - as above
     from engine.store.postgres import connect  # noqa: PLC0415 - as above
 
@@ -306,12 +306,12 @@ async def _follow_clock(settings: Settings, console: UpConsole) -> None:
     if follower is not None:
         follower.shared.move(ahead_us)
     if ahead_us:
-        moved = f"{ahead_us / 86_400e6:.1f} days ahead"
+        days = f"{ahead_us / 86_400e6:.1f} days"
         console.say(
-            f"The clock of this installation is {moved} (`ops clock`)"
+            f"The clock of this installation is {days} ahead; see `ops clock`"
             if follower is not None
-            else f"The clock of this database was moved {moved} in local mode: live mode does not follow it, and what was"
-            " stored then has times in the future"
+            else f"In local mode, the clock of this database was moved {days} ahead. Live mode does not follow it, and"
+            " records from then have dates in the future"
         )
 
 

@@ -54,7 +54,7 @@ class ReportSender:
                 with service_time.resting():
                     await self._came.wait()
             due, recipient, report = self._waiting.popleft()
-            await service_time.sleep(max(0.0, due - clock.monotonic()), Wake.DUE)
+            await service_time.sleep(max(0.0, due - clock.monotonic()), Wake.APPOINTMENT)
             await self._send(recipient, report)
 
     async def _send(self, recipient: str, report: bytes) -> None:

@@ -21,12 +21,12 @@ async def move(call: Call, body: ClockMove) -> Clock:
     """Move the clock, and return when all that fell due has happened."""
     service.shared_clock(call.settings)  # the 404 outside of local mode comes before any other refusal
     wanted = _wanted(body)
-    return _shown(await service.advance(call.services.pool, call.settings, wanted, within_s=body.timeout_s))
+    return _shown(await service.advance(call.settings, wanted, within_s=body.timeout_s))
 
 
 async def settle(call: Call, body: Settling) -> Clock:
     """Return when nothing is due any more at the present service time."""
-    return _shown(await service.settle(call.services.pool, call.settings, within_s=body.timeout_s))
+    return _shown(await service.settle(call.settings, within_s=body.timeout_s))
 
 
 def _wanted(body: ClockMove) -> datetime | timedelta:

@@ -8,22 +8,24 @@ from typing import Final
 from msgspec import Struct
 
 from engine.sending.local_clock.types import DueWork
+from engine.store.shared_clock import Calls
 
 MAX_AHEAD: Final = timedelta(days=3_660)  # of machine time
-MARK: Final = timedelta(hours=6)  # the jobs that look seldom are called at the multiples of it, midnight among them
-LONG_MARK: Final = timedelta(days=1)  # the same for moves of more than `LONG`
-LONG: Final = timedelta(days=30)
-ROUND_AFTER: Final = timedelta(hours=3)  # without a call of those jobs, the next stop calls them
+# The jobs that look seldom are called at the multiples of MARK, midnight among them; in a move of more than LONG, which
+# would call them too often, at midnight only.
+MARK: Final = timedelta(hours=6)
+LONG: Final = timedelta(days=2)
+DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PART: Final = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class Stop(Struct, frozen=True):
-    """A time at which the moving clock waits for what is due; `everything`: the jobs that look seldom are called too."""
+    """A time at which the moving clock waits for what is due, and whom it calls then."""
 
     at: datetime
-    everything: bool
+    calls: Calls
 
 
 def duration(text: str) -> timedelta | None:
@@ -35,18 +37,17 @@ def duration(text: str) -> timedelta | None:
 
 
 def next_stop(
-    now: datetime, to: datetime, *, began: datetime, last_round: datetime, work: Iterable[DueWork], due: datetime | None
+    now: datetime, to: datetime, *, began: datetime, work: Iterable[DueWork], appointment: datetime | None
 ) -> Stop:
-    """Return the next stop of a clock that moves from `began` to `to`: when something falls due (`work`, and the next
-    appointment of a process, `due`), at a mark, or at the end."""
-    mark = next_mark(now, LONG_MARK if to - began > LONG else MARK)
-    stops = [Stop(to, everything=True), Stop(mark, everything=True)]
-    stops += [Stop(one.next_at, one.seldom) for one in work if one.next_at is not None]
-    if due is not None:
-        stops.append(Stop(due, everything=False))
+    """Return the next stop of a clock that moves from `began` to `to`: when something falls due, when a process has an
+    appointment, at a mark, or at the end."""
+    mark = next_mark(now, DAY if to - began > LONG else MARK)
+    stops = [Stop(to, Calls.ALL), Stop(mark, Calls.ALL)]
+    stops += [Stop(one.next_at, Calls(one.calls)) for one in work if one.next_at is not None]
+    if appointment is not None:
+        stops.append(Stop(appointment, Calls.MAIL))
     at = min(max(min(stop.at for stop in stops), now), to)
-    late = at - last_round >= ROUND_AFTER
-    return Stop(at, late or any(stop.everything for stop in stops if stop.at <= at))
+    return Stop(at, max(stop.calls for stop in stops if stop.at <= at))
 
 
 def next_mark(now: datetime, every: timedelta) -> datetime:

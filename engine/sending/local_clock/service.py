@@ -1,9 +1,8 @@
 """Move the service time of an installation forward, from one due time to the next, and wait for what falls due.
 
-The caller of `advance` or `settle` has the clock to itself. It writes the new time into the database first, because a
-process that is woken looks there; then into the clock file, and calls all processes. Before the clock moves on, all that
-is due must have happened, so that it happens in the order in which it would have, and no lease of a post or a job is
-jumped over.
+The caller of `advance` or `settle` has the clock to itself. It writes the new time into the database first, because
+processes that are woken look there; then into the clock file; then it calls all processes. Before the clock moves on, all
+that is due must have happened: so it happens in its order, and no lease of a post or a job is jumped over.
 """
 
 import asyncio
@@ -22,11 +21,11 @@ from engine.sending.local_clock import store
 from engine.sending.local_clock.rules import MAX_AHEAD, next_stop
 from engine.sending.local_clock.types import ClockState, DueWork
 from engine.store import clock_schema, service_time
-from engine.store.shared_clock import ClockSlot, SharedClock
+from engine.store.shared_clock import Calls, ClockSlot, SharedClock
 
 LATE: Final = 0.05  # part of its wait by which a retry may be late; half the width of the jitter to one side
-LOOK_S: Final = (0.002, 0.05)  # between two looks at what is still due: at first, and at last
-CALL_AGAIN_S: Final = 0.1
+LOOK_S: Final = (0.004, 0.02)  # between two looks at what is still due: at first, and at last
+CALL_AGAIN_S: Final = {Calls.MAIL: 0.25, Calls.QUEUES: 0.02}  # what has happened may have made more due
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -48,38 +47,43 @@ def state(settings: Settings) -> ClockState:
     return ClockState(clock.now(), clock.machine_now(), ahead_us)
 
 
-async def settle(pool: asyncpg.Pool, settings: Settings, *, within_s: float) -> ClockState:
+async def settle(settings: Settings, *, within_s: float) -> ClockState:
     """Wait until no delivery, post or job is due at the present service time; raise 409 after `within_s` seconds."""
     shared, ends = shared_clock(settings), time.monotonic() + within_s
-    async with _alone(shared, ends):
-        await _Mover(pool, settings, shared, ends).settled(everything=True)
+    async with _mover(settings, shared, ends) as mover:
+        await mover.settled(Calls.ALL)
     return state(settings)
 
 
-async def advance(pool: asyncpg.Pool, settings: Settings, to: datetime | timedelta, *, within_s: float) -> ClockState:
+async def advance(settings: Settings, to: datetime | timedelta, *, within_s: float) -> ClockState:
     """Move the clock to a time, or by a duration, and wait until all that fell due until then has happened.
 
     Raises 409 after `within_s` seconds; the clock then stands at the last time that it has reached.
     """
     shared, ends = shared_clock(settings), time.monotonic() + within_s
-    async with _alone(shared, ends):
+    async with _mover(settings, shared, ends) as mover:
         now = clock.now()
         wanted = now + to if isinstance(to, timedelta) else to
         if wanted < now:
             raise invalid("to", f"`to` is in the past: the clock stands at {clock.iso(now)}, and never goes back.")
         if wanted > clock.machine_now() + MAX_AHEAD:
             raise invalid("to", f"The clock can be at most {MAX_AHEAD.days} days ahead of the machine's.")
-        await _Mover(pool, settings, shared, ends).move(wanted)
+        await mover.move(wanted)
     return state(settings)
 
 
 @asynccontextmanager
-async def _alone(shared: SharedClock, ends: float) -> AsyncIterator[None]:
+async def _mover(settings: Settings, shared: SharedClock, ends: float) -> AsyncIterator["_Mover"]:
     """Hold the right to move the clock within the block; wait for another holder."""
+    assert settings.database_url is not None
     while True:
         with shared.held() as held:
             if held:
-                yield
+                connection = await clock_schema.open_mover(settings.database_url)
+                try:
+                    yield _Mover(connection, settings, shared, ends)
+                finally:
+                    connection.terminate()
                 return
         if time.monotonic() > ends:
             raise Refusal(ErrorType.INVALID_STATE, "Another request is moving the clock. Try again when it has ended.")
@@ -89,35 +93,33 @@ async def _alone(shared: SharedClock, ends: float) -> AsyncIterator[None]:
 class _Mover:
     """One move of the clock, which it has to itself."""
 
-    def __init__(self, pool: asyncpg.Pool, settings: Settings, shared: SharedClock, ends: float) -> None:
-        self._pool = pool
+    def __init__(self, connection: asyncpg.Connection, settings: Settings, shared: SharedClock, ends: float) -> None:
+        self._connection = connection
         self._settings = settings
         self._shared = shared
         self._ends = ends  # monotonic
+        self._fresh = timedelta(seconds=settings.fresh_due_s)
+        self._known: list[DueWork] = []  # what was read last
 
     async def move(self, to: datetime) -> None:
         """Move the clock from stop to stop until `to`."""
-        began = last_round = clock.now()
-        await self.settled(everything=False)
+        began = clock.now()
+        await self.settled(Calls.QUEUES)
         while (now := clock.now()) < to:
-            stop = next_stop(
-                now, to, began=began, last_round=last_round, work=await self._work(), due=self._next_appointment()
-            )
+            stop = next_stop(now, to, began=began, work=self._known, appointment=self._next_appointment())
             await self._set(stop.at)
-            await self.settled(everything=stop.everything)
-            if stop.everything:
-                last_round = stop.at
+            await self.settled(stop.calls)
 
     async def _set(self, at: datetime) -> None:
         ahead_us = self._shared.ahead_us() + max(0, (at - clock.now()) // _MICROSECOND)
-        await clock_schema.move(self._pool, ahead_us)
+        await clock_schema.move(self._connection, ahead_us)
         self._shared.move(ahead_us)
 
     # -- what is due -------------------------------------------------------------------------------
 
-    async def settled(self, *, everything: bool) -> None:
-        """Call all processes, and wait until nothing is due any more. Raises 409 at the end of the time."""
-        step = self._shared.call(everything=everything)
+    async def settled(self, calls: Calls) -> None:
+        """Call these, and wait until nothing is due any more. Raises 409 at the end of the time."""
+        step = self._shared.call(calls)
         called_at, pause_s = time.monotonic(), LOOK_S[0]
         while busy := await self._busy(step):
             now = time.monotonic()
@@ -127,10 +129,11 @@ class _Mover:
                     f"The clock stands at {clock.iso(clock.now())}, because this is still due or at work: {busy}."
                     " Look why, and call again, if need be with a longer `timeoutS`.",
                 )
-            if now > called_at + CALL_AGAIN_S:  # what has happened may have made more due
-                step, called_at = self._shared.call(everything=False), now
+            whom = Calls.QUEUES if any(work.due and work.calls for work in self._known) else Calls.MAIL
+            if now > called_at + CALL_AGAIN_S[whom]:
+                step, called_at = self._shared.call(whom), now
             await asyncio.sleep(pause_s)
-            pause_s = min(LOOK_S[1], pause_s * 1.5)
+            pause_s = min(LOOK_S[1], pause_s * 1.2)
 
     async def _busy(self, step: int) -> str:
         """Return what is due or at work, in words; empty if nothing is.
@@ -141,7 +144,11 @@ class _Mover:
         before = self._shared.slots()
         if words := _at_work(before, step):
             return words
-        if due := [f"{work.due} {work.kind}" for work in await self._work() if work.due]:
+        [mail] = await store.MAIL_IS_DUE.records(self._connection, self._fresh)
+        if mail["due"]:
+            return "deliveries"
+        self._known = await self._work()
+        if due := [f"{work.due} {work.kind}" for work in self._known if work.due]:
             return ", ".join(due)
         after = self._shared.slots()
         return _at_work(after, step) or ("" if _appointments(before) == _appointments(after) else "an appointment")
@@ -149,11 +156,11 @@ class _Mover:
     async def _work(self) -> list[DueWork]:
         settings = self._settings
         return await store.DUE_WORK.fetch(
-            self._pool,
+            self._connection,
             settings.retry_ladder_s,
             settings.webhook_ladder_s,
             LATE,
-            timedelta(seconds=settings.fresh_due_s),
+            self._fresh,
         )
 
     def _next_appointment(self) -> datetime | None:

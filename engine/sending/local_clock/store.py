@@ -3,4 +3,6 @@
 from engine.sending.local_clock.types import DueWork
 from engine.store.queries import Queries
 
-DUE_WORK = Queries.beside(__file__).rows("due_work", DueWork)
+_SQL = Queries.beside(__file__)
+MAIL_IS_DUE = _SQL.command("mail_is_due")
+DUE_WORK = _SQL.rows("due_work", DueWork)

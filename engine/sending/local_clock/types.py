@@ -14,12 +14,10 @@ class ClockState(Struct, frozen=True):
 
 
 class DueWork(Struct, frozen=True):
-    """The work of one kind: how much is due now or in hand, and when more falls due (null: none is known).
-
-    `seldom`: the job that does it looks seldom, so that it has to be called.
-    """
+    """The work of one kind: how much is due now or in hand, when more falls due (null: none is known), and whom to call
+    then (`Calls` of engine.store.shared_clock)."""
 
     kind: str
     due: int
     next_at: datetime | None
-    seldom: bool
+    calls: int

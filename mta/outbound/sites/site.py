@@ -7,6 +7,7 @@ longer each time, and is then probed by one connection.
 
 import asyncio
 import random
+import time
 from datetime import timedelta
 
 import msgspec
@@ -283,7 +284,7 @@ def worn_out(connection: SmtpConnection, opened_at: float, most_messages: int) -
     return (
         not connection.usable
         or connection.messages_sent >= most_messages
-        or clock.monotonic() - opened_at > CONNECTION_AGE_S
+        or time.monotonic() - opened_at > CONNECTION_AGE_S
     )
 
 

@@ -26,8 +26,8 @@ NAP_S = 0.05  # at least, before asking for tokens again
 _MAX_LOCAL = 10_000
 
 # Leases of one site: a hash of process -> "granted wanted until". KEYS[1]; ARGV: process, limit, wanted, held, lease in
-# milliseconds, rotation in milliseconds, pause to tell in milliseconds, 1 when the servers answered a probe well, and the
-# milliseconds by which service time, in which pauses end, is ahead of Redis' time.
+# milliseconds, rotation in milliseconds, pause to tell in milliseconds, 1 when the servers answered a probe well, and
+# the milliseconds by which service time, in which pauses end, is ahead of Redis' time.
 # Returns granted, the pause that others have told, in milliseconds, and 1 while the servers are to be probed. "!" and
 # "?" are no processes: the end of the pause; and that from the pause on, until a probe went well, all processes
 # together may hold one connection.
