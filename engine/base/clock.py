@@ -10,11 +10,20 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from enum import IntEnum
 
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:?\d{2})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+class Calls(IntEnum):
+    """Whom a jump of service time calls to look for due work; each calls those before it too."""
+
+    MAIL = 0  # deliveries and webhook posts, and appointments that are due
+    QUEUES = 1  # jobs that take from a queue
+    ALL = 2  # jobs that look seldom, if they are due
 
 
 _ahead_us: Callable[[], int] | None = None  # how far service time is ahead, in microseconds; None: it never is

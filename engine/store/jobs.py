@@ -18,8 +18,8 @@ PUT_OFF: Final = 12  # intervals: the longest wait of a job that uses more than 
 class Job(Struct, frozen=True):
     """A background job: `run` is called again about `every_s` seconds after it returned.
 
-    The wait is longer, up to `PUT_OFF` times `every_s`, if the job would otherwise use more than `share` of the time. It
-    is a wait for service time, but for machine time if the job is about the processes themselves (`machine`).
+    The wait is longer, up to `PUT_OFF` times `every_s`, if the job would otherwise use more than `share` of the time.
+    Service time ends it, or machine time if the job is about the processes themselves (`machine`).
     """
 
     name: str

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from enum import Enum, auto
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from weakref import WeakSet
 
 from engine.base import clock
+from engine.base.clock import Calls
 from engine.base.settings import Settings
-from engine.store.shared_clock import Calls, SharedClock
+from engine.store.shared_clock import SharedClock
 
 POLL_S: Final = 0.05  # costs 0.03% of a core
 BUSY_POLL_S: Final = 0.002
@@ -49,8 +50,8 @@ class Follower:
     def __init__(self, shared: SharedClock) -> None:
         self.shared = shared
         self._seen = shared.step
-        self._tasks: WeakSet[Task[object]] = WeakSet()  # that have waited here: at work unless they wait
-        self._waits: dict[Task[object], _Wait] = {}
+        self._tasks: WeakSet[Task[Any]] = WeakSet()  # that have waited here: at work unless they wait
+        self._waits: dict[Task[Any], _Wait] = {}
         self._callbacks: list[Callable[[], None]] = []
         self._watching = asyncio.Lock()
         self._watched = False
@@ -58,6 +59,10 @@ class Follower:
     def on_step(self, callback: Callable[[], None]) -> None:
         """Call `callback` with every step."""
         self._callbacks.append(callback)
+
+    def is_waiting(self, task: Task[Any]) -> bool:
+        """Return True while a task waits here."""
+        return task in self._waits
 
     async def sleep(self, seconds: float, wake: Wake) -> None:
         """Wait for `seconds` of service time, or until a step ends the wait."""

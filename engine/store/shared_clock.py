@@ -9,9 +9,10 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from engine.base.clock import Calls
 
 NAME: Final = "clock"
 _BYTES: Final = 4096
@@ -24,14 +25,6 @@ _AHEAD, _STEP, _CALLED = (
 _WIDTH: Final = 8  # cells of a slot
 _SLOTS: Final = range(_WIDTH, _BYTES // _CELL, _WIDTH)  # the first cell of each
 _PID, _SEEN, _BUSY, _DUE = 0, 1, 2, 3
-
-
-class Calls(IntEnum):
-    """Whom a step calls to look for due work; each calls those before it too."""
-
-    MAIL = 0  # deliveries and webhook posts, and appointments that are due
-    QUEUES = 1  # jobs that take from a queue
-    ALL = 2  # jobs that look seldom, if they are due
 
 
 class ClockSlot(NamedTuple):
@@ -48,6 +41,7 @@ class SharedClock:
     """The mapped clock file of a state folder; lives as long as the process."""
 
     def __init__(self, state: Path) -> None:
+        state.mkdir(parents=True, exist_ok=True)
         self._path = state / NAME
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -8,7 +8,7 @@ SELECT EXISTS (
 -- Return the work that is due or in hand, and the service time to stop at for what falls due next, by kind. A retry of a
 -- delivery or of a post may be late by the part $3 of its wait, which is in $1 (deliveries) or $2 (posts), so that many
 -- share a stop; anything else by at most a second. Fresh deliveries are in hand up to $4 before they fall due. `calls` is
--- whom to call (engine.store.shared_clock).
+-- whom to call (`Calls` of engine.base.clock).
 WITH t AS MATERIALIZED (
     SELECT now() AS at, interval '1 second' AS brief
 ), work (kind, due, next_at, calls) AS (

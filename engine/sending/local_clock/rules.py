@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from engine.base.clock import Calls
 from engine.sending.local_clock.types import DueWork
-from engine.store.shared_clock import Calls
 
 MAX_AHEAD: Final = timedelta(days=3_660)  # of machine time
 # The jobs that look seldom are called at the multiples of MARK, midnight among them; in a move of more than LONG, which

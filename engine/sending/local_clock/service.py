@@ -1,8 +1,8 @@
 """Move the service time of an installation forward, from one due time to the next, and wait for what falls due.
 
 The caller of `advance` or `settle` has the clock to itself. It writes the new time into the database first, because
-processes that are woken look there; then into the clock file; then it calls all processes. Before the clock moves on, all
-that is due must have happened: so it happens in its order, and no lease of a post or a job is jumped over.
+processes that are woken look there; then into the clock file; then it calls all processes. Before the clock moves on,
+all that is due must have happened: so it happens in its order, and no lease of a post or a job is jumped over.
 """
 
 import asyncio
@@ -15,13 +15,14 @@ from typing import Final
 import asyncpg
 
 from engine.base import clock
+from engine.base.clock import Calls
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.settings import Settings
 from engine.sending.local_clock import store
 from engine.sending.local_clock.rules import MAX_AHEAD, next_stop
 from engine.sending.local_clock.types import ClockState, DueWork
 from engine.store import clock_schema, service_time
-from engine.store.shared_clock import Calls, ClockSlot, SharedClock
+from engine.store.shared_clock import ClockSlot, SharedClock
 
 LATE: Final = 0.05  # part of its wait by which a retry may be late; half the width of the jitter to one side
 LOOK_S: Final = (0.004, 0.02)  # between two looks at what is still due: at first, and at last

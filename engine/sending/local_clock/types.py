@@ -15,7 +15,7 @@ class ClockState(Struct, frozen=True):
 
 class DueWork(Struct, frozen=True):
     """The work of one kind: how much is due now or in hand, when more falls due (null: none is known), and whom to call
-    then (`Calls` of engine.store.shared_clock)."""
+    then (`Calls` of engine.base.clock)."""
 
     kind: str
     due: int
