@@ -21,7 +21,7 @@ from api import app
 from api.routes import App
 from engine.base import scheduling
 from engine.base.settings import Settings, load, variable
-from engine.store import migrate, service_time, socket_activation
+from engine.store import migrate, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
 from ops.host import launch, sockets
 
@@ -64,9 +64,7 @@ def create_app() -> App:
     the port, even after the service has stopped.
     """
     launch.tie(os.getppid())
-    settings = load(os.environ).settings
-    service_time.join(settings)
-    made = app.create_app(settings)
+    made = app.create_app()
     made.add_middleware(Ready())
     return made
 
