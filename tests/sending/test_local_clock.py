@@ -40,7 +40,9 @@ def test_durations_are_numbers_with_units(text: str, expected: timedelta | None)
 
 def test_the_next_mark_is_later_than_now() -> None:
     assert next_mark(AT, timedelta(hours=6)) == datetime(2026, 11, 29, 6, tzinfo=UTC)
-    assert next_mark(datetime(2026, 11, 29, 6, tzinfo=UTC), timedelta(hours=6)) == datetime(2026, 11, 29, 12, tzinfo=UTC)
+    assert next_mark(datetime(2026, 11, 29, 6, tzinfo=UTC), timedelta(hours=6)) == datetime(
+        2026, 11, 29, 12, tzinfo=UTC
+    )
 
 
 def stop(*work: DueWork, days: int = 1, appointment: datetime | None = None) -> Stop:
