@@ -99,7 +99,7 @@ async def test_deferred_mail_goes_through_its_whole_schedule_in_one_jump(service
             assert 0 <= lived - 72 * 3600 <= LATE * LADDER_S[-1] + POLL_S
 
         async def is_told() -> bool:
-            return sum(line["type"] == "failed" for line in tailed()) >= len(sent)
+            return len([line for line in tailed() if line["type"] == "failed"]) >= len(sent)
 
         await until(is_told)  # the tail was not closed
     assert await leases(service) == before
