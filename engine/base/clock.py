@@ -71,6 +71,11 @@ def machine_now() -> datetime:
     return whole_milliseconds(datetime.now(UTC))
 
 
+def machine_time(at: datetime) -> datetime:
+    """Return the machine's time at the service time `at`, if the clock was not moved in between."""
+    return at if _ahead_us is None else at - _ahead_us() * _MICROSECOND
+
+
 def whole_milliseconds(at: datetime) -> datetime:
     """Round `at` down to a whole millisecond."""
     return at.replace(microsecond=at.microsecond // 1000 * 1000)

@@ -163,7 +163,7 @@ async def enable(services: PeopleServices, person: Person, code: str) -> FactorE
             )
         if row.totp_enabled_at is not None:
             raise _enabled_already()
-        step = _step_of(pepper, person.user_id, row.totp_sealed, code)
+        step = _step_of(pepper, person.user_id, row.totp_sealed, code, at)
         if step is None:
             raise _wrong("code")
         await store.ENABLE.execute(connection, person.user_id, at, step)
@@ -221,7 +221,7 @@ async def _used_up(
         return None
     factor, normal = typed
     if factor is Factor.TOTP:
-        step = _step_of(pepper, user, row.totp_sealed, normal)
+        step = _step_of(pepper, user, row.totp_sealed, normal, at)
         return factor if step is not None and await store.USE_STEP.records(connection, user, step) else None
     digests = [rules.recovery_digest(one, user, normal) for one in pepper.accepted]
     left = await store.USE_CODE.first(connection, user, digests)
@@ -231,7 +231,7 @@ async def _used_up(
     return factor
 
 
-def _step_of(pepper: Pepper, user: UUID, sealed: bytes, code: str) -> int | None:
+def _step_of(pepper: Pepper, user: UUID, sealed: bytes, code: str, at: datetime) -> int | None:
     typed = rules.read(code)
     if typed is None or typed[0] is not Factor.TOTP:
         return None
@@ -242,7 +242,7 @@ def _step_of(pepper: Pepper, user: UUID, sealed: bytes, code: str) -> int | None
             "second factor not readable; check that the pepper is unchanged", user=ids.format_id(ids.Kind.USER, user)
         )
         return None
-    return rules.matching_step(secret, typed[1], clock.machine_now())  # the person's device has machine time
+    return rules.matching_step(secret, typed[1], clock.machine_time(at))  # the person's device has machine time
 
 
 async def _give_codes(connection: Conn, pepper: Pepper, user: UUID, codes: list[str]) -> None:

@@ -25,8 +25,8 @@ from engine.store import clock_schema, service_time
 from engine.store.shared_clock import ClockSlot, SharedClock
 
 LATE: Final = 0.05  # part of its wait by which a retry may be late; half the width of the jitter to one side
-LOOK_S: Final = (0.004, 0.02)  # between two looks at what is still due: at first, and at last
-CALL_AGAIN_S: Final = {Calls.MAIL: 0.25, Calls.QUEUES: 0.02}  # what has happened may have made more due
+LOOK_S: Final = (0.004, 0.01)  # between two looks at what is still due: at first, and at last
+CALL_AGAIN_S: Final = {Calls.MAIL: 0.05, Calls.QUEUES: 0.02}  # what has happened may have made more due
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
