@@ -7,6 +7,7 @@ the process that moves the clock can wait for that.
 
 import asyncio
 import math
+import time
 from asyncio import Task
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -55,6 +56,7 @@ class Follower:
         self._callbacks: list[Callable[[], None]] = []
         self._watching = asyncio.Lock()
         self._watched = False
+        self._stepped_at = -math.inf  # of time.monotonic
 
     def on_step(self, callback: Callable[[], None]) -> None:
         """Call `callback` with every step."""
@@ -104,17 +106,19 @@ class Follower:
                 self._watched = False
                 self.shared.leave_slot()
 
+    def moves(self) -> bool:
+        """Return True if the clock is likely to move, and to wait for what this process does."""
+        return time.monotonic() < self._stepped_at + BUSY_FOR_S
+
     async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        busy_until = 0.0
         while True:
             if (step := self.shared.step) != self._seen:
                 queues, every = (self.shared.called(whom) > self._seen for whom in (Calls.QUEUES, Calls.ALL))
                 self._seen = step
-                busy_until = loop.time() + BUSY_FOR_S
+                self._stepped_at = time.monotonic()
                 self._wake(queues=queues, every=every)
                 self._write()
-            await asyncio.sleep(BUSY_POLL_S if loop.time() < busy_until else POLL_S)
+            await asyncio.sleep(BUSY_POLL_S if self.moves() else POLL_S)
 
     def _wake(self, *, queues: bool, every: bool) -> None:
         now = clock.monotonic()
@@ -173,6 +177,11 @@ async def sleep(seconds: float, wake: Wake) -> None:
         await asyncio.sleep(seconds)
     else:
         await _follower.sleep(seconds, wake)
+
+
+def moves() -> bool:
+    """Return True if the clock is likely to move, and to wait for what this process does; never in live mode."""
+    return _follower is not None and _follower.moves()
 
 
 def resting() -> AbstractContextManager[None]:

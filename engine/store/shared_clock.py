@@ -17,11 +17,8 @@ from engine.base.clock import Calls
 NAME: Final = "clock"
 _BYTES: Final = 4096
 _CELL: Final = 8  # a signed integer; aligned, so that it is read and written as a whole
-_AHEAD, _STEP, _CALLED = (
-    0,
-    1,
-    2,
-)  # cells: microseconds ahead; number of the last step; from here on, one for each `Calls`
+# Cells: microseconds ahead; number of the last step; from here on, one for each `Calls`.
+_AHEAD, _STEP, _CALLED = 0, 1, 2
 _WIDTH: Final = 8  # cells of a slot
 _SLOTS: Final = range(_WIDTH, _BYTES // _CELL, _WIDTH)  # the first cell of each
 _PID, _SEEN, _BUSY, _DUE = 0, 1, 2, 3
@@ -64,6 +61,13 @@ class SharedClock:
     def called(self, whom: Calls) -> int:
         """Return the number of the last step that called these."""
         return self._cells[_CALLED + whom]
+
+    def begin(self, ahead_us: int) -> None:
+        """Set how far service time is ahead, and free all slots. Called when the installation starts: no process has a
+        slot then, but after a crash other processes may have the ids that are written there."""
+        for first in _SLOTS:
+            self._cells[first + _PID] = 0
+        self.move(ahead_us)
 
     # -- for the process that moves the clock ------------------------------------------------------
 

@@ -304,7 +304,7 @@ async def _follow_clock(settings: Settings, console: UpConsole) -> None:
         connection.terminate()
     follower = service_time.join(settings)
     if follower is not None:
-        follower.shared.move(ahead_us)
+        follower.shared.begin(ahead_us)
     if ahead_us:
         days = f"{ahead_us / 86_400e6:.1f} days"
         console.say(

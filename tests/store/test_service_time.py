@@ -209,6 +209,26 @@ def test_a_process_that_ended_by_force_has_no_slot(follower: Follower, tmp_path:
     assert follower.shared.slots() == []
 
 
+def test_a_start_frees_the_slots_of_the_processes_before(follower: Follower, tmp_path: Path) -> None:
+    crashed = SharedClock(tmp_path)
+    crashed.take_slot()  # under the id of this process, which lives, as an id does that is given again
+    assert [slot.pid for slot in follower.shared.slots()] == [os.getpid()]
+
+    follower.shared.begin(DAY_US)
+
+    assert (follower.shared.slots(), follower.shared.ahead_us()) == ([], DAY_US)
+
+
+async def test_a_process_knows_for_a_moment_that_the_clock_moves(follower: Follower) -> None:
+    async with watching(), waiting(FOREVER_S, Wake.QUEUE, follower):
+        assert not service_time.moves()
+        await seen(follower, follower.shared.call(Calls.MAIL))
+        assert service_time.moves()
+        async with asyncio.timeout(PATIENCE_S):
+            while service_time.moves():
+                await asyncio.sleep(0.05)  # until no other step followed for `BUSY_FOR_S`
+
+
 def test_the_clock_is_moved_by_one_at_a_time(follower: Follower, tmp_path: Path) -> None:
     with follower.shared.held() as first, SharedClock(tmp_path).held() as second:
         assert (first, second) == (True, False)

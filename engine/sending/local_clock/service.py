@@ -26,7 +26,8 @@ from engine.store.shared_clock import ClockSlot, SharedClock
 
 LATE: Final = 0.05  # part of its wait by which a retry may be late; half the width of the jitter to one side
 LOOK_S: Final = (0.004, 0.01)  # between two looks at what is still due: at first, and at last
-CALL_AGAIN_S: Final = {Calls.MAIL: 0.05, Calls.QUEUES: 0.02}  # what has happened may have made more due
+# What has happened, or the time that passed meanwhile, may have made more due.
+CALL_AGAIN_S: Final = {Calls.MAIL: 0.05, Calls.QUEUES: 0.02}
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -82,6 +83,8 @@ async def _mover(settings: Settings, shared: SharedClock, ends: float) -> AsyncI
             if held:
                 connection = await clock_schema.open_mover(settings.database_url)
                 try:
+                    # A mover that was ended between its two writes has moved the database alone.
+                    shared.move(max(shared.ahead_us(), await clock_schema.ahead_us(connection)))
                     yield _Mover(connection, settings, shared, ends)
                 finally:
                     connection.terminate()
