@@ -133,6 +133,25 @@ async def test_a_session_that_was_open_before_the_first_move_follows_it(own_data
         await close_pool(pool)
 
 
+async def test_now_stays_the_same_in_a_transaction_over_any_number_of_moves(
+    own_database: str, follower: Follower
+) -> None:
+    pool = await open_pool(own_database, name="early", largest=2)
+    mover = await clock_schema.open_mover(own_database)
+    try:
+        async with pool.acquire() as connection, connection.transaction():
+            first = await connection.fetchval("SELECT now()")
+            for days in range(1, 5):
+                await clock_schema.move(mover, days * DAY_US)
+                assert await connection.fetchval("SELECT now()") == first
+                for sooner in (connection, pool):  # these times pass in a transaction too: account logs order by them
+                    assert await sooner.fetchval("SELECT clock_timestamp()") - first >= days * DAY
+                assert await pool.fetchval("SELECT now()") - first >= days * DAY
+    finally:
+        await mover.close()
+        await close_pool(pool)
+
+
 async def test_a_jump_ends_the_waits_that_it_passes(follower: Follower) -> None:
     async with watching(), waiting(3600, Wake.APPOINTMENT, follower) as task:
         follower.shared.move(DAY_US)
