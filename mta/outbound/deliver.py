@@ -155,7 +155,7 @@ class DeliveryWorker:
         return opened
 
     async def _open(self, claim: SlotClaim) -> OpenedConnection | FailedConnection:
-        site, began = self._site, clock.monotonic()
+        site, began = self._site, time.monotonic()
         site.count_opening(1)
         try:
             opened = await self._connections.open(
@@ -163,7 +163,7 @@ class DeliveryWorker:
             )
         finally:
             site.count_opening(-1)
-        site.opened_within(clock.monotonic() - began)
+        site.opened_within(time.monotonic() - began)
         return opened
 
     async def _use(self, connection: SmtpConnection) -> None:

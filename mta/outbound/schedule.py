@@ -7,6 +7,7 @@ rules take effect with the next round, every eighth of a second.
 
 import asyncio
 import random
+import time
 from datetime import datetime, timedelta
 
 import asyncpg
@@ -273,9 +274,9 @@ class ScheduleStage:
 
     async def _measure_loop(self) -> None:
         """Measure how long one turn of the event loop takes: the answer of a quick server waits for it."""
-        began = clock.monotonic()
+        began = time.monotonic()
         await asyncio.sleep(0)
-        self._turn_s = max(FORGETTING * self._turn_s, clock.monotonic() - began)
+        self._turn_s = max(FORGETTING * self._turn_s, time.monotonic() - began)
 
     async def tend_sources(self) -> None:
         """Give back the warm-up quota that was not used, and exchange what is known of refusals."""

@@ -11,12 +11,17 @@ from msgspec import structs
 from engine.base import clock
 from engine.base.clock import Calls
 from engine.base.settings import Settings
+from engine.sending.local_clock import service
 from engine.sending.local_clock.rules import Stop, duration, next_mark, next_stop
 from engine.sending.local_clock.types import DueWork
+from engine.store import clock_schema
+from engine.store.service_time import Follower
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api, serving
+from tests.harness.patience import PATIENCE_S
 
 AT = datetime(2026, 11, 29, 3, 20, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 CLOCK, SETTLE = "/v1/local/clock", "/v1/local/settle"
 
@@ -72,6 +77,22 @@ def test_it_never_stops_before_now_or_after_the_end() -> None:
 
     assert stop(overdue).at == AT
     assert next_stop(AT, AT + HOUR, began=AT, work=[late], appointment=None).at == AT + HOUR
+
+
+async def test_a_move_that_was_cut_short_is_completed_by_the_next(
+    settings: Settings, own_database: str, follower: Follower
+) -> None:
+    """The database has moved, the clock file has not: the file follows, and the database does not go back."""
+    mover = await clock_schema.open_mover(own_database)
+    await clock_schema.move(mover, DAY // MICROSECOND)
+    here = structs.replace(settings, delivery="local", database_url=own_database)
+
+    moved = await service.advance(here, HOUR, within_s=PATIENCE_S)
+
+    assert abs(moved.ahead_us * MICROSECOND - DAY - HOUR) < timedelta(minutes=1)
+    assert follower.shared.ahead_us() == moved.ahead_us
+    assert await clock_schema.ahead_us(mover) == moved.ahead_us
+    await mover.close()
 
 
 async def test_live_mode_has_no_clock_to_move(

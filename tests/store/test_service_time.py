@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -28,13 +27,6 @@ DAY_US = 86_400_000_000
 DAY = timedelta(days=1)
 SLACK = timedelta(minutes=1)
 FOREVER_S = 1e9
-
-
-@pytest.fixture
-def follower(tmp_path: Path) -> Iterator[Follower]:
-    """This process follows the clock of a state folder until the test ends."""
-    yield service_time.join_at(tmp_path)
-    service_time.leave()
 
 
 @asynccontextmanager

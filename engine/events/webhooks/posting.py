@@ -166,8 +166,9 @@ class Poster:
         """Poll if it is time, claim what there is room for; return the seconds until the next round."""
         now = clock.monotonic()
         if now >= self._poll_at:
+            began = time.monotonic()
             busy = await self._poll(now)
-            self._poll_cost_s += (clock.monotonic() - now - self._poll_cost_s) / 8  # moving average
+            self._poll_cost_s += (time.monotonic() - began - self._poll_cost_s) / 8  # moving average
             pause_s = min(MAX_POLL_PAUSE_S, self._poll_cost_s / POLL_SHARE)
             self._poll_at = now + max(BUSY_POLL_S if busy else POLL_S, pause_s)
         if now >= self._sweep_at:

@@ -8,6 +8,7 @@ call names one key (Redis Cluster).
 """
 
 import asyncio
+import time
 
 import structlog
 
@@ -254,7 +255,7 @@ class SiteWindows:
 
     def _meter(self, pacer: Pacer, wanted: int) -> tuple[int, int]:
         """Meter the rates in memory while Redis is away, at the part that equals this process's part of the shards."""
-        now = clock.monotonic() * 1e6
+        now = time.monotonic() * 1e6
         if len(self._paces) > _MAX_LOCAL:
             self._paces.clear()
         known = self._paces.setdefault(pacer.limits.key, {})
