@@ -26,6 +26,14 @@ READ_THE_MACHINE = {
     "ops/host/temporary_servers.py": "age of a folder",
     "ops/host/write_back.py": "time stamps of files",
 }
+# Files that take a time of `clock.monotonic()` off another one, and why a jump in between does no harm.
+AGES = {
+    "engine/events/webhooks/posting.py": "the lease of a post, which the clock never jumps over",
+    "engine/store/database_clock.py": "the time that passed since the database was read, which jumps too",
+    "mta/outbound/deliver.py": "the age of loaded mail; the time of a delivery, which the clock waits for",
+    "mta/outbound/sites/slot_queue.py": "the wait of a delivery for a slot, which the clock waits for",
+}
+SINCE = re.compile(r"clock\.monotonic\(\) - ")
 TIME = re.compile(r"(?<![\w.])(?:now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday)\(\)")
 KEYWORDS = re.compile(r"\b(?:current_date|current_time|current_timestamp|localtime|localtimestamp)\b", re.IGNORECASE)
 # Leases, heartbeats and measurements: a jump of service time must not end them. All their queries name pg_catalog.
@@ -63,6 +71,10 @@ def _python() -> Iterator[tuple[str, str]]:
 
 def test_the_present_time_is_asked_of_the_clock_module() -> None:
     assert {name for name, text in _python() if OTHER_CLOCKS.search(text)} == READ_THE_MACHINE.keys()
+
+
+def test_durations_are_measured_by_machine_time() -> None:
+    assert {name for name, text in _python() if SINCE.search(text)} == AGES.keys()
 
 
 def test_queries_of_leases_heartbeats_and_measurements_name_the_machine_clock() -> None:
