@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import gc
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,8 +14,8 @@ from api.routes import App, add_routes
 from engine.accounts.audit.verifier import Verifier
 from engine.accounts.billing.configuration import configured
 from engine.accounts.request_log.recorder import RequestRecorder
-from engine.base import logs
-from engine.base.settings import Settings
+from engine.base import logs, scheduling
+from engine.base.settings import Settings, is_small
 from engine.codes.verifications.send import CodeSender
 from engine.delivery.hints import Hints
 from engine.people.api_keys.key_auth import TOUCH_S, Keys
@@ -26,6 +25,7 @@ from engine.sending.accept import Acceptor
 from engine.store import metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
+from engine.store.pace import PACE
 from engine.store.passwords import Passwords
 from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
@@ -49,11 +49,15 @@ class Lifespan:
         logs.configure("api", settings.log_level, settings.state)
         rate = Rate()
         services = self._services = await _open_services(settings, rate)
-        gc.freeze()  # the collector need not scan objects that stay loaded
-        gc.set_threshold(50_000, 20, 100)  # requests make few cycles; the default collects 70 times as often
+        scheduling.keep_loaded()
+        if is_small(settings):
+            PACE.follow(functools.partial(self._nudge, services.hints))
         self._tasks = [asyncio.create_task(one) for one in _duties(services, rate)]
         graceful_shutdown.install(services.tails.stop, min(graceful_shutdown.LINGER_S, settings.drain_s / 2))
         add_routes(self.app, services)
+
+    def _nudge(self, hints: Hints) -> None:
+        self._told = asyncio.create_task(hints.nudge())  # the loop keeps only weak references to tasks
 
     async def process_shutdown(self, scope: Mapping[str, Any], event: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Finish the requests' pending writes, then close the services."""

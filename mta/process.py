@@ -6,11 +6,8 @@
 import argparse
 import asyncio
 import functools
-import gc
 import os
 import resource
-import signal
-import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,12 +15,13 @@ import asyncpg
 import structlog
 import uvloop
 
-from engine.base import logs
+from engine.base import logs, scheduling
+from engine.base.process_names import process_name
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
 from engine.sending.settle import DeliveryAttempt, Settler
-from engine.store import metrics, service_time, socket_activation
+from engine.store import metrics, service_time, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.database_errors import DatabaseUnavailable
@@ -65,48 +63,36 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     logs.configure(name, settings.log_level, settings.state)
     service_time.join(settings)
-    give_way()
+    give_way(NICENESS)
     try:
         uvloop.run(run(settings, name))
     except MigrationError as error:
         raise SystemExit(str(error)) from None
 
 
-def process_name(settings: Settings, name: str) -> str:
-    """Return a name that no other living process of the installation has: by host, state folder and name in it."""
-    return f"{socket.gethostname()}:{settings.state.absolute()}:{name}"
-
-
-def give_way() -> None:
+def give_way(niceness: int) -> None:
     """Take a lower priority than the processes that accept mail.
 
     Where Linux groups processes by session (sched_autogroup), a process's own niceness counts within its session only,
     and the group's niceness ranks it: set here if the session has no other process.
     """
-    os.nice(NICENESS)
+    os.nice(niceness)
     if os.getsid(0) == os.getpid():
         with suppress(OSError):  # no Linux, or no groups
-            Path("/proc/self/autogroup").write_text(str(NICENESS))
+            Path("/proc/self/autogroup").write_text(str(niceness))
 
 
-async def run(settings: Settings, name: str) -> None:
-    """Deliver until SIGTERM or SIGINT, then drain."""
+async def run(settings: Settings, name: str, stop: asyncio.Event | None = None) -> None:
+    """Deliver until `stop` is set (default: at SIGTERM or SIGINT), then drain."""
+    stop = stop or stopping.stop_event()
     if settings.database_url is None or settings.redis_url is None:
         raise RuntimeError("an mta process needs WAYBILL_DATABASE_URL and WAYBILL_REDIS_URL")
-    gc.freeze()  # what is loaded by now stays loaded: collections need not scan it
-    gc.set_threshold(50_000, 20, 100)  # deliveries make few cycles; the default scans 70 times as often
+    scheduling.keep_loaded()
     _allow_files(settings.mta_connections + SPARE_FILES)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     stores = await Stores.open(settings, name)
     mta = await DeliveryProcess.start(settings, name, stores)
     work = asyncio.create_task(mta.work())
-    ended = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        ended.cancel()
-        work.result()  # raises the error that ended it: the supervisor starts a fresh process
+    await stopping.first_of(work, stop)
     await _stop(mta, work, settings.drain_s)
     await mta.close()
     await stores.close()
@@ -140,7 +126,7 @@ class Stores:
         assert settings.database_url is not None
         assert settings.redis_url is not None
         pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
-        membership = await open_pool(settings.database_url, name=f"{name} membership", largest=2)
+        membership = await open_pool(settings.database_url, name=f"{name} membership", largest=2, alone=True)
         loading = await open_pool(settings.database_url, name=f"{name} loading", largest=3, generic=True)
         settling = await open_pool(settings.database_url, name=f"{name} settling", largest=2, generic=True)
         client = redis_store.connect(settings.redis_url)
@@ -164,7 +150,7 @@ class DeliveryProcess:
     def __init__(
         self, settings: Settings, name: str, stores: Stores, simulator: Simulator, ownership: ShardOwnership
     ) -> None:
-        process, pool = process_name(settings, name), stores.pool
+        process, pool = process_name(settings.state, name), stores.pool
         simulated: asyncio.Queue[DeliveryAttempt] = asyncio.Queue(MAX_WAITING)
         envelopes = EnvelopeBuilder(pool, settings, PoisonGuard(settings.state / "mta" / f"{name}.hand"))
         self._simulator = simulator

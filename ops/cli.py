@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
-import structlog
 
 from engine.base.version import version
 from ops.commands.setup import COMPLETE_VARIABLE
@@ -50,6 +49,8 @@ class LazyGroup(click.Group):
                 f"`ops {cmd_name}` needs the folder `{_LOADTESTS}`, which is not installed here: run it in a checkout"
                 " of Waybill."
             )
+        if cmd_name != "up":
+            _log_to_stderr()
         command: click.Command = getattr(importlib.import_module(one.module), cmd_name.replace("-", "_"))
         return command
 
@@ -67,10 +68,6 @@ def _is_installed(one: LazyCommand) -> bool:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    # Commands print what they did; the service's log lines below a warning would stand before their output.
-    structlog.configure(
-        logger_factory=_log_to_stderr, wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING)
-    )
     try:
         found = cli.main(args=argv, prog_name="ops", standalone_mode=False, complete_var=COMPLETE_VARIABLE)
     except click.ClickException as error:
@@ -88,12 +85,17 @@ def main(argv: list[str] | None = None) -> int:
     return found if isinstance(found, int) else 0  # click returns the code of an Exit exception
 
 
-def _log_to_stderr(*_: object) -> structlog.PrintLogger:
-    """Return a logger for standard error, so that log lines never mix with the command's output.
+def _log_to_stderr() -> None:
+    """Write log lines to standard error, so that they never mix with a command's output, and only from warnings up.
 
-    It reads `sys.stderr` at each call: a process that runs several commands may replace and close it between them.
+    The logger reads `sys.stderr` at each call: a process that runs several commands may replace and close it between.
     """
-    return structlog.PrintLogger(sys.stderr)
+    import structlog  # noqa: PLC0415 - 14 MB, which the supervisor does without
+
+    structlog.configure(
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+    )
 
 
 def _print_version(*, as_json: bool) -> None:

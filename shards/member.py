@@ -16,6 +16,7 @@ import structlog
 
 from engine.store.caches import Cache, bump
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from shards import lease, placement
 from shards.ownership import ShardOwnership
 from shards.ring import assign
@@ -128,8 +129,8 @@ class ShardMember:
     async def _wait(self, seconds: float) -> None:
         """Wait until the next heartbeat is due or the placement rules have changed."""
         ends = time.monotonic() + seconds
-        while (left_s := ends - time.monotonic()) > 0 and not self._placement.changed:  # noqa: ASYNC110 - has no event
-            await asyncio.sleep(min(POLL_S, left_s))
+        while (left_s := ends - time.monotonic()) > 0 and not self._placement.changed:
+            await PACE.wait(min(POLL_S, left_s), min(2.0, left_s))
 
     async def _join(self) -> None:
         """Become a member, unless a connection loss only interrupted the membership."""

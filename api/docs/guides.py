@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from engine.base.version import with_command
+
 FOLDER: Final = Path(__file__).parent / "guides"
 SECTIONS: Final = (
     "Start", "Send", "Receive", "Audience", "Events", "Account", "Operate", "Migrate", "Reference",
@@ -27,7 +29,7 @@ class Guide(Struct, frozen=True):
 @cache
 def guides() -> tuple[Guide, ...]:
     """Return all guides in the order of the navigation."""
-    found = [guide(path.stem, path.read_text("utf-8")) for path in FOLDER.glob("*.md")]
+    found = [guide(path.stem, with_command(path.read_text("utf-8"))) for path in FOLDER.glob("*.md")]
     return tuple(sorted(found, key=lambda one: (SECTIONS.index(one.section), one.order, one.title)))
 
 

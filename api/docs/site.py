@@ -23,6 +23,7 @@ from api.http import service_addresses
 from api.http.static_files import StaticFile
 from engine.base.errors import REGISTRY, ErrorType
 from engine.base.settings import Settings
+from engine.base.version import with_command
 
 FILES: Final = Path(__file__).parent / "files"
 SCRIPTS: Final = Path(__file__).parent / "scripts"
@@ -174,7 +175,7 @@ class SiteBuilder:
     def _operating(self) -> Iterator[SitePage]:
         for folder, place, section in ((RUNBOOKS, "operating", "Operating"), (DECISIONS, "decisions", "Decisions")):
             for path in sorted(folder.glob("*.md")):
-                source = path.read_text("utf-8")
+                source = with_command(path.read_text("utf-8"))
                 title = _TITLE.search(source)
                 text = service_addresses.moved(_TITLE.sub("", source, count=1).strip() + "\n", self._settings)
                 rendered = render(text, _runbook_links(self._docs, path))

@@ -22,6 +22,7 @@ from engine.base.errors import ErrorType, Refusal, unavailable
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
+from engine.store.pace import PACE
 
 WRITE_DEADLINE_S = 20.0  # over the commit's own deadline (engine.sending.accept)
 REQUEST_ID = "X-Request-Id"
@@ -104,6 +105,8 @@ def _responder(context: RequestContext, operation: Operation) -> Responder:
         finally:
             if call.memory is not None:
                 call.memory.release()
+            if operation.method != "GET":
+                PACE.touch()
             seconds = time.perf_counter() - began
             _log_request(context, call, response, shown_path or request.path, status, seconds, refused)
         context.on_answer(id_of_operation, int(str(response.status)[:3]), refused)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from api.http.services import ApiServices
 from engine.base import clock
-from engine.base.settings import Settings
+from engine.base.settings import MIN_DISK_BYTES, Settings
 from engine.delivery import queue
 from engine.store import partitions
 from engine.store import redis as redis_store
@@ -18,7 +18,6 @@ from engine.store.database_errors import DatabaseUnavailable
 
 OVERDUE_S = 120.0  # a queue row overdue for longer means that no mta process delivers its shard
 CHECK_S = 2.0
-MIN_DISK_BYTES = 512 * 1024 * 1024
 _NEEDED = ("postgres", "disk")  # without Redis mail is found by its due time; a writer makes a missing partition
 
 

@@ -26,6 +26,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.secrets import Pepper
 from engine.base.settings import Settings
+from engine.base.version import COMMAND
 from engine.delivery.sealed_mail import MailSealer
 from engine.mail.headers import AUTOMATIC
 from engine.people.people import store as people
@@ -66,7 +67,7 @@ PURPOSES: Final = {
     SystemMailKind.CONFIRM_EMAIL: Purpose.CHANGE_EMAIL,
 }
 NEVER: Final = frozenset({ErrorType.INVALID_REQUEST, ErrorType.INVALID_ADDRESS, ErrorType.PAYLOAD_TOO_LARGE})
-NO_PLATFORM: Final = "there is no platform account; run `python3 -m ops platform set --account acc_…`"
+NO_PLATFORM: Final = f"there is no platform account; run `{COMMAND} platform set --account acc_…`"
 
 _SQL = Queries.beside(__file__, "send_system_mail.sql")
 _FRESH_RESET = _SQL.command("fresh_reset")

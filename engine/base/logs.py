@@ -4,7 +4,6 @@ Callers pass ids and counts, never a key, a body or a list of addresses. `ops lo
 process for a limited time through a file in the state folder, which each process reads once a second.
 """
 
-import json
 import logging
 import sys
 import time
@@ -15,9 +14,9 @@ from typing import Any, Final
 import orjson
 import structlog
 
+from engine.base.log_levels import LEVELS_FILE, read_levels
 from engine.base.log_output import LogOutput
 
-LEVELS_FILE: Final = "log-levels.json"  # process -> {"level": "debug", "until": seconds of the wall clock}
 READ_EVERY_S: Final = 1.0
 _NUMBERS: Final = {
     "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR,
@@ -94,15 +93,6 @@ def _filtering(threshold: Threshold) -> type[Any]:
 
     methods = {name: guarded(name) for name in _NUMBERS}
     return type("LevelledLogger", (everything,), {**methods, "is_enabled_for": is_enabled_for})
-
-
-def read_levels(file: Path, now: float) -> dict[str, dict[str, Any]]:
-    """Return the levels that apply at `now`, by process; an empty dict if the file is missing or unreadable."""
-    try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return {name: one for name, one in found.items() if one["until"] > now}
 
 
 def _names(process: str) -> structlog.types.Processor:

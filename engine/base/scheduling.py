@@ -1,5 +1,9 @@
-"""The scheduling policy of Waybill's processes; each sets it at its start, before it has threads, which inherit it."""
+"""The scheduling policy and garbage collection of Waybill's processes.
 
+A process sets its policy at its start, before it has threads, which inherit it.
+"""
+
+import gc
 import os
 from contextlib import suppress
 
@@ -14,3 +18,12 @@ def yield_to_running() -> None:
     if hasattr(os, "SCHED_BATCH"):
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def keep_loaded() -> None:
+    """Tune the garbage collector for a process whose modules stay loaded and whose work makes few cycles.
+
+    The default collects 70 times as often.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

@@ -17,6 +17,7 @@ import structlog
 from msgspec import Struct
 
 from engine.delivery.partition import hint_stream
+from engine.store.pace import PACE
 from engine.store.redis import RedisClient, RedisCommand, RedisRefused, RedisUnavailable
 
 WAKE_CHANNEL = "wb:wake"
@@ -68,6 +69,11 @@ class Hints:
             self._count += len(fresh)
         if self._unsent and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._send_all())
+
+    async def nudge(self) -> None:
+        """Pass a sign of life (`engine.store.pace`) on to the processes that listen on the wake channel."""
+        with suppress(RedisUnavailable, RedisRefused):
+            await self._client.ask([RedisCommand(None, ("PUBLISH", WAKE_CHANNEL, ""))])
 
     async def drain(self) -> None:
         """Wait until all announced hints were sent or dropped."""
@@ -183,6 +189,7 @@ class WakeListener:
                 await self._listen(woken)
             except RedisUnavailable as error:
                 _log.warning("wake channel lost", error=repr(error))
+                PACE.touch()  # nobody else tells of signs of life now
                 await asyncio.sleep(1)  # meanwhile the due times find the mail
 
     async def _listen(self, woken: "WokenShards") -> None:
@@ -193,6 +200,7 @@ class WakeListener:
         async with await self._client.pubsub() as channel:
             await channel.subscribe(WAKE_CHANNEL, timeout_s=SILENCE_S)
             woken.all()
+            PACE.touch()
             asked = False
             while generation == self._client.generation:
                 message = await channel.get_message(timeout_s=SILENCE_S)
@@ -202,6 +210,7 @@ class WakeListener:
                     await channel.ping(timeout_s=SILENCE_S)
                 asked = message is None
                 if message is not None and message["type"] == "message":
+                    PACE.touch()
                     woken.some(_numbers(message["data"]))
 
 

@@ -131,7 +131,7 @@ async def release_due(pool: asyncpg.Pool, settings: Settings) -> int:
                 await ceiling.give_back(connection)
 
 
-JOB = Job("releases", every_s=1, run=release_due)
+JOB = Job("releases", every_s=1, run=release_due, quiet_s=1)
 
 
 async def _release(

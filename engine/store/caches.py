@@ -12,15 +12,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hash
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 from uuid import UUID
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import asyncpg
 import structlog
 
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from engine.store.queries import Conn
 
 POLL_S = 0.4  # with the query, well under the promised second
+QUIET_POLL_S = 1.5  # in a quiet service of the small profile
 KEPT_CHANGES = 10_000  # versions of a kind whose account is kept; a process that missed more clears its caches
 _MAX_ENTRIES = 50_000
 
@@ -28,6 +30,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 _log = structlog.get_logger("caches")
+_polling: "WeakKeyDictionary[asyncpg.Pool, Stamps]" = WeakKeyDictionary()
 _caches_here: dict[str, WeakSet["Cache[Any, Any]"]] = defaultdict(WeakSet)  # the caches of this process by kind
 
 
@@ -109,15 +112,31 @@ class Stamps:
         self._pool = pool
         self._caches = caches
         self._seen: dict[str, int] = {}
+        self.ended = asyncio.Event()
 
     async def run(self) -> None:
-        """Poll until cancelled."""
+        """Poll until cancelled; those of one pool poll together."""
+        while (first := _polling.get(self._pool)) is not None:
+            first.add(self._caches)
+            await first.ended.wait()
+        _polling[self._pool] = self
+        try:
+            await self._poll()
+        finally:
+            del _polling[self._pool]
+            self.ended.set()
+
+    def add(self, caches: Sequence[Cache[Any, Any]]) -> None:
+        """Follow more caches, which are empty now."""
+        self._caches = [*self._caches, *caches]
+
+    async def _poll(self) -> None:
         while True:
             try:
                 await self.check()
             except DatabaseUnavailable as error:
                 _log.warning("cache stamps not read", error=str(error))
-            await asyncio.sleep(POLL_S)
+            await PACE.wait(POLL_S, QUIET_POLL_S)
 
     async def check(self) -> None:
         """Read the stamps once and clear the caches that have changed."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from engine.store import service_time
+from engine.store.pace import PACE
 
 MOVING_INTERVAL_S: Final = 0.005  # while the clock of local mode moves; measured: ops/decisions/0100
 Item = TypeVar("Item")
@@ -114,6 +115,7 @@ class GroupCommit(Generic[Item, Result]):
         while self._entries:
             await self._pace()
             self._batch = self._taken()
+            PACE.touch()
             self._began = asyncio.get_running_loop().time()
             if self._batch:
                 await self._settle(self._batch)

@@ -18,6 +18,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import clock
+from engine.base.version import COMMAND
 from engine.store import partitions
 from engine.store.database_errors import Deadlock, LockUnavailable, SchemaMismatch
 from engine.store.postgres import ACQUIRE_TIMEOUT_S, connect, open_pool, refuse_pooler
@@ -146,7 +147,7 @@ async def require(source: asyncpg.Pool | asyncpg.Connection, folder: Path = FOLD
     if missing:
         raise MigrationError(
             f"the database lacks migrations of this version of Waybill ({missing[0]} is the first of {len(missing)}):"
-            " run `python3 -m ops migrate` first"
+            f" run `{COMMAND} migrate` first"
         )
 
 

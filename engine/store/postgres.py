@@ -5,6 +5,7 @@ The only module that calls the driver: sessions and pools raise `engine.store.da
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
@@ -25,6 +26,7 @@ STATEMENT_TIMEOUT_S = 30
 IDLE_TIMEOUT_S = 5  # a process that hangs in a transaction keeps an account head locked: at most this long
 ACQUIRE_TIMEOUT_S = 5
 CLOSE_TIMEOUT_S = 3
+IDLE_S = 300.0  # a session that was not used for this long is closed
 MAKE_PARTITIONS_TIMEOUT_S = 4  # less than IDLE_TIMEOUT_S: the writer's transaction stays open meanwhile
 
 
@@ -216,16 +218,74 @@ class PartitionMaker:
             self._tried_at = time.monotonic()
 
 
+class _SharedPools:
+    """The pools of a process whose parts share them: one of each kind, open while a part uses it."""
+
+    def __init__(self, largest: int, idle_s: float) -> None:
+        self.largest = largest
+        self.idle_s = idle_s
+        self._pools: dict[tuple[str, bool], asyncpg.Pool] = {}
+        self._users: Counter[asyncpg.Pool] = Counter()
+        self._opening = asyncio.Lock()
+
+    async def take(self, database_url: str, *, generic: bool) -> asyncpg.Pool:
+        """Return the pool of this kind, opened at its first use."""
+        async with self._opening:
+            pool = self._pools.get((database_url, generic))
+            if pool is None:
+                pool = self._pools[database_url, generic] = await _opened(
+                    database_url, "host", 1, self.largest, generic, self.idle_s
+                )
+            self._users[pool] += 1
+            return pool
+
+    def is_in_use(self, pool: asyncpg.Pool) -> bool:
+        """Count one user less; return True if others use the pool."""
+        self._users[pool] -= 1
+        self._pools = {key: one for key, one in self._pools.items() if self._users[one] > 0}
+        return self._users[pool] > 0
+
+
+_shared: _SharedPools | None = None
+
+
+def share_pools(largest: int, idle_s: float) -> None:
+    """Let all later `open_pool` of this process share pools of at most `largest` sessions, closed when idle."""
+    global _shared  # noqa: PLW0603 - a property of the process, set before its event loop starts
+    _shared = _SharedPools(largest, idle_s)
+
+
 async def open_pool(
-    database_url: str, *, name: str, smallest: int = 1, largest: int = 8, generic: bool = False
+    database_url: str,
+    *,
+    name: str,
+    smallest: int = 1,
+    largest: int = 8,
+    generic: bool = False,
+    alone: bool = False,
 ) -> asyncpg.Pool:
     """Open a pool whose sessions have the application name `name` and the time limits above, on the server of the URL
     that accepts writes.
 
     `generic` sessions plan each statement once instead of for every execution, which would cost 0.3 ms each: for
     statements whose look-ups are all fenced (LATERAL … OFFSET 0), because a plan made for an empty table must work for
-    a full one. Raises BehindPooler if a connection pooler refuses or drops the settings of the sessions.
+    a full one. `alone`: never shared (`share_pools`), so that no other part's queries delay these. Raises BehindPooler
+    if a connection pooler refuses or drops the settings of the sessions.
     """
+    if _shared is not None and not alone:
+        return await _shared.take(database_url, generic=generic)
+    idle_s = IDLE_S if _shared is None else _shared.idle_s
+    return await _opened(database_url, name, smallest, largest, generic, idle_s)
+
+
+async def _opened(
+    database_url: str,
+    name: str,
+    smallest: int,
+    largest: int,
+    generic: bool,  # noqa: FBT001 - private
+    idle_s: float,
+) -> SessionPool:
     hosts = Hosts(database_url)
     maker = PartitionMaker(database_url)
 
@@ -247,7 +307,7 @@ async def open_pool(
         record_class=asyncpg.Record,
         timeout=ACQUIRE_TIMEOUT_S,
         command_timeout=STATEMENT_TIMEOUT_S + 5,
-        max_inactive_connection_lifetime=300,
+        max_inactive_connection_lifetime=idle_s,
         server_settings=_settings(name) | ({"plan_cache_mode": "force_generic_plan"} if generic else {}),
     )
     try:
@@ -330,7 +390,11 @@ async def _connected(
 
 
 async def close_pool(pool: asyncpg.Pool) -> None:
-    """Close the pool within a few seconds, even if a cancelled task never returns its session."""
+    """Close the pool within a few seconds, even if a cancelled task never returns its session; a shared one when its
+    last user closes it.
+    """
+    if _shared is not None and _shared.is_in_use(pool):
+        return
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await pool.close()

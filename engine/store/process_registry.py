@@ -7,12 +7,10 @@ import asyncio
 import os
 import socket
 import time
-import tomllib
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 
 import asyncpg
@@ -20,10 +18,13 @@ import structlog
 from msgspec import Struct
 
 from engine.base import clock, ids
+from engine.base.version import version
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from engine.store.queries import Queries
 
 SHOW_S = 3.0
+QUIET_SHOW_S = 3 * SHOW_S  # in a quiet service of the small profile
 GONE_S = 5 * SHOW_S  # without a report for this long, a process hangs, is cut off or has crashed
 FORGET_S = 600.0
 RATE_S = 60.0
@@ -83,7 +84,7 @@ class ProcessRegistration:
                     await self.show()
                 except DatabaseUnavailable as error:
                     _log.debug("process not registered", error=repr(error))
-                await asyncio.sleep(SHOW_S)
+                await PACE.wait(SHOW_S, QUIET_SHOW_S)
         finally:
             with suppress(DatabaseUnavailable, TimeoutError):
                 async with asyncio.timeout(LEAVE_S):
@@ -142,13 +143,3 @@ def memory_bytes() -> int | None:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
-
-
-@lru_cache(maxsize=1)
-def version() -> str:
-    """Return the version of the running sources."""
-    try:
-        text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text("utf-8")
-        return str(tomllib.loads(text)["project"]["version"])
-    except (OSError, KeyError, tomllib.TOMLDecodeError):
-        return "unknown"

@@ -19,9 +19,11 @@ from weakref import WeakSet
 from engine.base import clock
 from engine.base.clock import Calls
 from engine.base.settings import Settings
+from engine.store.pace import PACE
 from engine.store.shared_clock import SharedClock
 
 POLL_S: Final = 0.05  # costs 0.03% of a core
+QUIET_POLL_S: Final = 0.5  # in a quiet service of the small profile
 BUSY_POLL_S: Final = 0.002
 BUSY_FOR_S: Final = 1.0  # after a step others are likely to follow
 
@@ -66,12 +68,15 @@ class Follower:
         """Return True while a task waits here."""
         return task in self._waits
 
-    async def sleep(self, seconds: float, wake: Wake) -> None:
-        """Wait for `seconds` of service time, or until a step ends the wait."""
+    async def sleep(self, seconds: float, wake: Wake, quiet_s: float) -> None:
+        """Wait for `seconds` of service time (see `sleep`), or until a step ends the wait."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        wait = self._waits[task] = _Wait(clock.monotonic() + seconds, wake)
+        wait_s = PACE.interval(seconds, quiet_s)
+        wait = self._waits[task] = _Wait(clock.monotonic() + wait_s, wake)
+        if wait_s > seconds:
+            PACE.wake(wait.event)
         self._write()
         try:
             while (left_s := wait.due - clock.monotonic()) > 0 and not wait.event.is_set():
@@ -116,9 +121,10 @@ class Follower:
                 queues, every = (self.shared.called(whom) > self._seen for whom in (Calls.QUEUES, Calls.ALL))
                 self._seen = step
                 self._stepped_at = time.monotonic()
+                PACE.touch()
                 self._wake(queues=queues, every=every)
                 self._write()
-            await asyncio.sleep(BUSY_POLL_S if self.moves() else POLL_S)
+            await PACE.wait(BUSY_POLL_S if self.moves() else POLL_S, QUIET_POLL_S)
 
     def _wake(self, *, queues: bool, every: bool) -> None:
         now = clock.monotonic()
@@ -171,12 +177,12 @@ def leave() -> None:
     clock.follow(None)
 
 
-async def sleep(seconds: float, wake: Wake) -> None:
-    """Wait for `seconds` of service time."""
+async def sleep(seconds: float, wake: Wake, quiet_s: float = 0.0) -> None:
+    """Wait for `seconds` of service time; in a quiet service for `quiet_s`, if that is longer (engine.store.pace)."""
     if _follower is None:
-        await asyncio.sleep(seconds)
+        await PACE.wait(seconds, quiet_s)
     else:
-        await _follower.sleep(seconds, wake)
+        await _follower.sleep(seconds, wake, quiet_s)
 
 
 def moves() -> bool:

@@ -158,7 +158,7 @@ class Service:
     @property
     def environ(self) -> dict[str, str]:
         """Return the environment for `ops up` and for operator commands on this service."""
-        own = {"STATE": str(self.state), **self._ports, **self._more}
+        own = {"STATE": str(self.state), "PROFILE": "full", **self._ports, **self._more}
         outside = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         return outside | {PREFIX + name: value for name, value in own.items()}
 

@@ -4,8 +4,6 @@
 """
 
 import asyncio
-import gc
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -17,13 +15,15 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
+from engine.base import scheduling
 from engine.base.settings import Settings
 from engine.receiving.receive import Receiver
 from engine.receiving.recipients import RecipientLookup
-from engine.store import metrics, socket_activation
+from engine.store import metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import open_current
+from engine.store.pace import PACE
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
@@ -115,27 +115,24 @@ async def run(
     given: Sequence[tuple[socket.socket, bool]] = (),
     *,
     name: str = "mx",
+    stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `given` are open sockets, as for `SmtpServer.start`."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """Serve until `stop` is set (default: at SIGTERM or SIGINT).
+
+    `given` are open sockets, as for `SmtpServer.start`.
+    """
+    stop = stop or stopping.stop_event()
     services = await open_services(settings, certificate, key, name=name)
     counters.show_scans()
     services.server.start(given)
     if services.policies is not None:
         await services.policies.start(settings.mx_host)
-    gc.freeze()  # the collector need not scan modules that stay loaded
-    gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default collects 70 times as often
+    scheduling.keep_loaded()
     sys.setswitchinterval(SWITCH_S)
     socket_activation.tell_ready()
     _log.info("serving", port=settings.mx_port)
     work = asyncio.create_task(_background(services, name))
-    ended = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        ended.cancel()
-        work.result()  # raise its exception: the supervisor starts a new process
+    await stopping.first_of(work, stop)
     _log.info("draining", sessions=services.server.sessions)
     await services.server.drain(settings.drain_s)
     work.cancel()
@@ -157,6 +154,6 @@ async def _background(services: InboundServices, name: str) -> None:
 
 async def _write_metrics(server: InboundServer) -> None:
     while True:
-        await asyncio.sleep(1)
+        await PACE.wait(1)
         metrics.TALLY.write()
         counters.HELD_BYTES.set(server.memory.held)

@@ -24,6 +24,7 @@ from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.queue import BROADCAST_PRIORITY, DueKey, Holder
 from engine.store import service_time
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from engine.store.redis import RedisUnavailable
 from mta.outbound.active_queue import FULL, ActiveQueue, Key
 from mta.outbound.backlogs import DEEP_ROWS, depths_of, together
@@ -38,6 +39,7 @@ from shards.ownership import ShardOwnership
 
 LOAD_ROWS = 256
 DUE_EVERY_S = 1.0
+DUE_QUIET_S = 2.0
 GATHER_S = 0.01  # between two reads of hints: those that come meanwhile share one read and one load
 BUSY_GATHER_S = 0.03  # after a read of at least `BUSY` messages: they keep the process busy for longer than that
 BUSY = 10
@@ -107,7 +109,7 @@ class FetchStage:
     async def follow_hints(self) -> None:
         """Fetch new rows as hints arrive, until cancelled."""
         while True:
-            await self._woken.wait(DUE_EVERY_S)
+            await self._woken.wait(PACE.interval(DUE_EVERY_S, DUE_QUIET_S))
             gather_s = BUSY_GATHER_S if self._read_count >= BUSY else GATHER_S
             await asyncio.sleep(max(LAND_S, self._read_at + gather_s - time.monotonic()))
             await self._until_room()
@@ -199,7 +201,7 @@ class FetchStage:
         service_time.on_step(self._look_now)
         while True:
             try:
-                async with asyncio.timeout(DUE_EVERY_S):
+                async with asyncio.timeout(PACE.interval(DUE_EVERY_S, DUE_QUIET_S)):
                     await self._active.refill.wait()
             except TimeoutError:
                 pass

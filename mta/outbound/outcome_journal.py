@@ -18,6 +18,7 @@ import structlog
 from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.sending.settle import DeliveryAttempt, Settler
+from engine.store.pace import PACE
 from mta.outbound.journal_file import JournalFile, LeftFile, left_files
 
 SLOW_S: Final = 0.5  # of a commit: 0.1 s at full load on a quiet machine
@@ -56,7 +57,7 @@ class OutcomeJournal:
                     await asyncio.sleep(GATHER_S if done else RETRY_S)
                 else:
                     self.clear()
-                    await self._settler.until_unavailable(LOOK_EVERY_S)
+                    await self._settler.until_unavailable(PACE.interval(LOOK_EVERY_S))
         finally:
             if self._file is not None:
                 self._file.close()

@@ -21,6 +21,7 @@ from engine.mail.simulator import domain_of
 from engine.sending.settle import DeliveryAttempt, Settler
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from engine.store.redis import RedisClient
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.back_off import BackOff
@@ -37,7 +38,7 @@ from mta.outbound.requeue import Requeuer
 from mta.outbound.resharding import Resharder
 from mta.outbound.route import RouteStage
 from mta.outbound.row_moves import RowMoves
-from mta.outbound.schedule import MEASURE_S, TEND_S, ScheduleStage
+from mta.outbound.schedule import MEASURE_S, TEND_QUIET_S, TEND_S, ScheduleStage
 from mta.outbound.send_permission import SendPermission
 from mta.outbound.sites.connections import SiteConnections
 from mta.outbound.sites.proven_domains import ProvenDomains
@@ -211,7 +212,7 @@ class OutboundPipeline:
         """Apply the operator's holds; twice a second measure; forget what was settled long ago; until cancelled."""
         ticks = 0
         while True:
-            await asyncio.sleep(TEND_S)
+            await PACE.wait(TEND_S, TEND_QUIET_S)
             ticks += 1
             await self._apply_holds()
             if ticks % (KEEP_SETTLED_S / TEND_S) == 0:

@@ -19,12 +19,14 @@ from engine.delivery.partition import shard_of
 from engine.delivery.splits import KIND
 from engine.store.caches import Cache, bump
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.pace import PACE
 from engine.store.queries import Queries
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.row_moves import RowMoves
 from shards.ownership import ShardOwnership
 
 LOOK_S: Final = 0.25
+LOOK_QUIET_S: Final = 2.0
 STEP_ROWS: Final = 250  # read, and at most moved, in one statement
 PAUSE_S: Final = 0.01  # between two steps, so that delivery goes on
 HEARD_S: Final = 3.0  # after which all acceptors use the new split: caches are some tenths of a second old
@@ -74,7 +76,7 @@ class Resharder:
     async def run(self) -> None:
         """Move rows whenever there are some to move, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await PACE.wait(LOOK_S, LOOK_QUIET_S)
             try:
                 if await self.cache.get(KIND):
                     await self.work()

@@ -21,6 +21,7 @@ from engine.delivery.sites_store import SiteRules
 from engine.delivery.sources import next_midnight
 from engine.delivery.wait_reasons import QueuedReason
 from engine.store.database_errors import BadData, DatabaseUnavailable
+from engine.store.pace import PACE
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.back_off import BackOff
 from mta.outbound.complete import CompleteStage
@@ -37,6 +38,7 @@ from mta.outbound.source_ips.unspent_quota import UnspentQuota
 from mta.outbound.tasks import DeliveryTasks
 
 TEND_S = 0.125
+TEND_QUIET_S = 3.0
 MEASURE_S = 0.5
 LOOK_LATE_S = 2.0
 FORGETTING = 0.9  # part of the longest turn that is kept with every measurement
@@ -228,7 +230,7 @@ class ScheduleStage:
         has waited long; forget idle sites; until cancelled."""
         ticks = 0
         while True:
-            await asyncio.sleep(TEND_S)
+            await PACE.wait(TEND_S, TEND_QUIET_S)
             ticks += 1
             await self._measure_loop()
             await self.refresh()

@@ -5,9 +5,8 @@
 
 import asyncio
 import functools
-import gc
-import signal
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,14 +16,16 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
+from engine.base import scheduling
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.people.api_keys.key_auth import TOUCH_S, Keys
 from engine.sending.accept import Acceptor
-from engine.store import metrics, socket_activation
+from engine.store import metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import open_current
+from engine.store.pace import PACE
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
@@ -95,23 +96,20 @@ async def run(
     given: Sequence[tuple[socket.socket, bool]] = (),
     *,
     name: str = "relay",
+    stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `given` are open sockets, as for `SubmissionServer.start`."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """Serve until `stop` is set (default: at SIGTERM or SIGINT).
+
+    `given` are open sockets, as for `SubmissionServer.start`.
+    """
+    stop = stop or stopping.stop_event()
     services = await open_services(settings, certificate, key, name=name)
     services.server.start(given)
-    gc.freeze()  # the collector need not scan modules that stay loaded
-    gc.set_threshold(50_000, 20, 100)  # messages make few cycles; the default collects 70 times as often
+    scheduling.keep_loaded()
     socket_activation.tell_ready()
     _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
     work = asyncio.create_task(_background(services, name))
-    ended = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        ended.cancel()
-        work.result()  # raise its exception: the supervisor starts a new process
+    await stopping.first_of(work, stop)
     _log.info("draining", sessions=services.server.sessions)
     await services.server.drain(settings.drain_s)
     work.cancel()
@@ -131,14 +129,14 @@ async def _background(services: SubmissionServices, name: str) -> None:
 
 async def _housekeeping(services: SubmissionServices) -> None:
     """Write metrics every second, and the keys' last uses every half minute."""
-    lost = ticks = 0
+    lost, write_at = 0, time.monotonic() + TOUCH_S
     while True:
-        await asyncio.sleep(1)
-        ticks += 1
+        await PACE.wait(1)
         metrics.TALLY.write()
         await services.hints.probe()
         metrics.REDIS_AWAY.set(1 if services.hints.away else 0)
         metrics.HINTS_LOST.inc(services.hints.lost - lost)
         lost = services.hints.lost
-        if ticks % TOUCH_S == 0:
+        if time.monotonic() >= write_at:
+            write_at += TOUCH_S
             await services.keys.write_last_uses()

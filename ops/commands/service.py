@@ -1,4 +1,4 @@
-"""`ops up`, `restart`, `status`, `adopt` and `migrate`: run and upgrade the service on this host."""
+"""`ops restart`, `status`, `adopt` and `migrate`: run and upgrade the service on this host."""
 
 import asyncio
 import time
@@ -7,19 +7,8 @@ import click
 
 from engine.store.migrate import MigrationError
 from engine.store.migrate import migrate as bring_up_to_date
-from ops.commands.base import as_json, attached, fail, loaded, print_json, reported, show, state_folder, table
+from ops.commands.base import as_json, attached, fail, print_json, reported, show, state_folder, table
 from ops.host import cluster_check, rolling
-from ops.host.up import run
-
-
-@click.command()
-def up() -> None:
-    """Start the service and keep it running until it is told to stop.
-
-    To stop it: Ctrl-C, or from another terminal `kill $(cat .state/lock)` (the folder of WAYBILL_STATE). Open requests
-    and deliveries are finished first; a second Ctrl-C or `kill` stops at once.
-    """
-    raise click.exceptions.Exit(run(loaded()))
 
 
 @click.command()

@@ -12,6 +12,7 @@ from engine.accounts import platform_account
 from engine.base import clock
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings, variable
+from engine.base.version import COMMAND
 from engine.sending.domains import store as domains
 from engine.store import migrate, partitions, postgres
 from engine.store.database_errors import BehindPooler
@@ -186,7 +187,7 @@ async def _migrations(settings: Settings) -> DoctorFinding:
     assert settings.database_url is not None
     missing = await migrate.pending(settings.database_url)
     if missing:
-        return bad("migrations", f"{', '.join(missing)} not applied", "Run `python3 -m ops migrate`.")
+        return bad("migrations", f"{', '.join(missing)} not applied", f"Run `{COMMAND} migrate`.")
     return good("migrations", "the database is up to date")
 
 
@@ -194,7 +195,7 @@ async def _partitions(connection: asyncpg.Connection, settings: Settings) -> Doc
     weeks = await partitions.weeks_ahead(connection, clock.now())
     found = "this week has no partitions" if weeks < 0 else f"made for {weeks} weeks ahead"
     if weeks < partitions.MIN_WEEKS_AHEAD:
-        mend = "Check that a worker runs, and read its log. `python3 -m ops migrate` makes the missing partitions now."
+        mend = f"Check that a worker runs, and read its log. `{COMMAND} migrate` makes the missing partitions now."
         return bad("partitions", found, mend)
     return good("partitions", found)
 
@@ -254,7 +255,7 @@ async def _system_mail(connection: asyncpg.Connection, settings: Settings) -> Do
     platform = await platform_account.state(connection, settings)
     found = f"sent from {platform.sender}"
     if platform.account_id is None:
-        mend = "Choose the account that sends it: `python3 -m ops platform set --account acc_…`."
+        mend = f"Choose the account that sends it: `{COMMAND} platform set --account acc_…`."
         return bad("system mail", "no account sends it, so people can't confirm addresses or reset passwords", mend)
     if platform.domain_status != "verified":
         mend = f"Verify {platform.domain} on the platform account, or set another sender ({variable('system_from')})."

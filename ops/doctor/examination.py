@@ -19,6 +19,7 @@ from msgspec import structs
 
 from engine.base.local_mode import FIRST_RUN
 from engine.base.settings import Loaded, Settings, variable
+from engine.base.version import COMMAND
 from ops.doctor.database import database
 from ops.doctor.dnssec import dnssec
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
@@ -34,7 +35,7 @@ from ops.host.state import PEPPER, PREVIOUS_PEPPER, holder
 OLDEST_PYTHON = (3, 11)
 MIN_FREE_BYTES = 1024**3  # the API stops being ready at half of this
 GROUP_TIMEOUT_S = 30.0  # for one server with all of its checks
-START = "Start Waybill with `python3 -m ops up`."
+START = f"Start Waybill with `{COMMAND} up`."
 
 
 def examine(loaded: Loaded) -> list[DoctorFinding]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.base.settings import Loaded, Settings
+from engine.base.version import COMMAND
 from ops.host.state import holder, kept_peppers, make_state, write_private
 
 RUNNING: Final = "running.json"
@@ -31,7 +32,7 @@ def attach(loaded: Loaded) -> Settings:
     found: dict[str, Any] = {"state": state}
     if settings.database_url is None or settings.redis_url is None:
         if holder(state) is None or not (state / RUNNING).is_file():
-            raise NotRunning(f"Waybill does not run on {state}. Start it with `python3 -m ops up`.")
+            raise NotRunning(f"Waybill does not run on {state}. Start it with `{COMMAND} up`.")
         running = json.loads((state / RUNNING).read_text())
         found["database_url"] = settings.database_url or running["databaseUrl"]
         found["redis_url"] = settings.redis_url or running["redisUrl"]

@@ -51,6 +51,8 @@ def enter(words: list[str]) -> int | None:
     None if the caller should run the command, or the exit status of one that is complete (`bootstrap LOCK`, or a
     failed set-up).
     """
+    if (ROOT / "__init__.py").is_file():  # installed as a package (`ops.host.installed`): pip made its environment
+        return None
     bootstrap_only = words[:1] == ["bootstrap"] and not {"-h", "--help"} & set(words)
     name = (words[1:2] or ["run"])[0] if bootstrap_only else _lock_for(words)
     inside = _inside()

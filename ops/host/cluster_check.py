@@ -13,11 +13,11 @@ from typing import Final
 import asyncpg
 from msgspec import Struct
 
+from engine.base.process_names import process_name
 from engine.base.secrets import Pepper
 from engine.base.settings import Settings, variable
 from engine.store.postgres import connect
 from engine.store.queries import Queries
-from mta.process import process_name
 
 _SQL = Queries.beside(__file__, "cluster_check.sql")
 _POLL_S: Final = 0.25
@@ -130,7 +130,7 @@ async def _refuse_namesakes(connection: asyncpg.Connection, settings: Settings) 
 
     Our own processes are dead at this point, because this process holds the lock of the state folder.
     """
-    ours = [process_name(settings, f"mta-{number}") for number in range(1, settings.mta_workers + 1)]
+    ours = [process_name(settings.state, f"mta-{number}") for number in range(1, settings.mta_workers + 1)]
     first = {one.name: one.expires_at for one in await _NAMESAKES.fetch(connection, ours)}
     ends = time.monotonic() + settings.lease_s * _RENEWED_WITHIN
     while first and time.monotonic() < ends:

@@ -2,10 +2,10 @@
 
 import sys
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
-from rich.status import Status
+if TYPE_CHECKING:
+    from rich.status import Status
 
 
 class UpConsole:
@@ -15,13 +15,8 @@ class UpConsole:
     """
 
     def __init__(self) -> None:
-        self._out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+        self.terminal = sys.stdout.isatty()
         self._live: Status | None = None
-
-    @property
-    def terminal(self) -> bool:
-        """True if standard output is a terminal."""
-        return self._out.is_terminal
 
     def __enter__(self) -> Self:
         return self
@@ -34,28 +29,31 @@ class UpConsole:
     def stage(self, text: str) -> None:
         """Show the current step; on a terminal it replaces the previous one."""
         if not self.terminal:
-            self._out.print(f"{text}…")
+            self.say(f"{text}…")
         elif self._live is None:
-            self._live = self._out.status(f"{text}…")
+            from rich.console import Console  # noqa: PLC0415 - 9 MB that only a terminal needs
+
+            self._live = Console(highlight=False, soft_wrap=True, markup=False, emoji=False).status(f"{text}…")
             self._live.start()
         else:
             self._live.update(f"{text}…")
 
     def say(self, text: str) -> None:
         """Print one line."""
-        self._out.print(text)
-        sys.stdout.flush()
+        if self._live is not None:
+            self._live.console.print(text)
+        else:
+            print(text, flush=True)
 
     def ready(self, text: str) -> None:
         """Print the line that says the service is ready, and remove the status line."""
         self._stop_status()
-        self._out.print(text, style="bold green")
-        sys.stdout.flush()
+        self.say(f"\x1b[1;32m{text}\x1b[0m" if self.terminal else text)
 
     def fail(self, text: str) -> None:
         """Print an error and remove the status line."""
         self._stop_status()
-        Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False).print(text, style="red")
+        print(f"\x1b[31m{text}\x1b[0m" if sys.stderr.isatty() else text, file=sys.stderr, flush=True)
 
     def _stop_status(self) -> None:
         if self._live is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from engine.base import clock, ids
 from engine.base.local_mode import FIRST_RUN
 from engine.base.settings import Settings
+from engine.base.version import COMMAND
 from engine.people import sign_in_link
 from ops import admin
 
@@ -38,7 +39,7 @@ async def _ways_in(settings: Settings, made: Mapping[str, Any], *, terminal: boo
         hours = round((link.expires_at - clock.now()).total_seconds() / 3600)
         lines.append(f"Sign in as {owner.email} (works once, for {hours} h): {link.url}")
     elif made or not owner.signed_in:
-        lines.append(f"A link to sign in: python3 -m ops person sign-in-link {owner.email}")
+        lines.append(f"A link to sign in: {COMMAND} person sign-in-link {owner.email}")
     if made:
         lines.append(f"The password of {made['email']} is in {settings.state / FIRST_RUN}")
     return lines
@@ -46,6 +47,6 @@ async def _ways_in(settings: Settings, made: Mapping[str, Any], *, terminal: boo
 
 def _first_account() -> str:
     return (
-        "There is no account yet. Create one: python3 -m ops account create --name NAME --email ADDRESS;"
-        " then sign in: python3 -m ops person sign-in-link ADDRESS"
+        f"There is no account yet. Create one: {COMMAND} account create --name NAME --email ADDRESS;"
+        f" then sign in: {COMMAND} person sign-in-link ADDRESS"
     )

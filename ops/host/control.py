@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from engine.base.version import COMMAND
+
 FILE: Final = "control.sock"
 _ASK_S: Final = 5.0  # for the request line
 _LIMIT_BYTES: Final = 64 * 1024
@@ -68,7 +70,7 @@ def ask(state: Path, question: dict[str, Any], timeout_s: float) -> Iterator[dic
         except PermissionError as error:
             raise PermissionError(error.errno, error.strerror, str(state / FILE)) from error
         except OSError as error:
-            raise NoSupervisor(f"Waybill does not run on {state}. Start it with `python3 -m ops up`.") from error
+            raise NoSupervisor(f"Waybill does not run on {state}. Start it with `{COMMAND} up`.") from error
         link.sendall(json.dumps(question).encode() + b"\n")
         with link.makefile("rb") as lines:
             for raw in lines:

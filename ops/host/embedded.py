@@ -33,8 +33,9 @@ class Server(ABC):
     stop_signal: ClassVar[signal.Signals]
     last_signal: ClassVar[signal.Signals] = signal.SIGKILL
 
-    def __init__(self, state: Path, *, durable: bool = True) -> None:
+    def __init__(self, state: Path, *, durable: bool = True, small: bool = False) -> None:
         self._state = state
+        self._small = small
         self._durable = durable
         self._paths: ServerPaths | None = None
         self._sockets: Path | None = None

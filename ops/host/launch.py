@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _KEEP = -1
 _NOTHING = "-"
-_FIRST = 3  # sd_listen_fds(3)
+FIRST = 3  # sd_listen_fds(3)
 _FIRST_TEMPORARY = 64  # above all final descriptors: duplicates stay here while descriptors 3 and up are replaced
 
 
@@ -57,7 +57,8 @@ def become(parent: int, death_signal: int, uid: int, gid: int, batch: int, hande
         if batch and hasattr(os, "SCHED_BATCH"):
             with suppress(OSError):  # forbidden here: the server works under the default policy too
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        _pass_sockets([] if handed == _NOTHING else [one.split("=", 1) for one in handed.split(",")])
+        named = [one.partition("=") for one in handed.split(",")] if handed != _NOTHING else []
+        pass_sockets([(name, int(fd)) for name, _, fd in named])
         if uid != _KEEP:
             os.setgroups([])
             os.setgid(gid)
@@ -69,17 +70,17 @@ def become(parent: int, death_signal: int, uid: int, gid: int, batch: int, hande
         os._exit(127)
 
 
-def _pass_sockets(sockets: list[list[str]]) -> None:
+def pass_sockets(sockets: list[tuple[str, int]]) -> None:
     """Move the sockets to descriptors 3 and up, in this order, then the pipe of `READY_FD` if it is set."""
-    wanted = [int(fd) for _, fd in sockets]
+    wanted = [fd for _, fd in sockets]
     ready = os.environ.get("READY_FD")
     if ready is not None:
         wanted.append(int(ready))
-        os.environ["READY_FD"] = str(_FIRST + len(sockets))
+        os.environ["READY_FD"] = str(FIRST + len(sockets))
     waiting = [fcntl.fcntl(fd, fcntl.F_DUPFD, _FIRST_TEMPORARY) for fd in wanted]
     for fd in wanted:
         os.close(fd)
-    for target, fd in enumerate(waiting, start=_FIRST):
+    for target, fd in enumerate(waiting, start=FIRST):
         os.dup2(fd, target)
         os.close(fd)
     for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.base.clock import iso
-from engine.base.logs import LEVELS_FILE, read_levels
+from engine.base.log_levels import LEVELS_FILE, read_levels
 from ops.host import control
 from ops.host.control import Refused, Say
 from ops.host.rolling import chosen, kind
@@ -21,7 +21,7 @@ from ops.host.supervise import Supervisor
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 DEFAULT: Final = "default"  # ends what was set
-KINDS: Final = ("api", "relay", "mx", "mta", "worker")  # the other processes don't log through structlog
+KINDS: Final = ("api", "host", "relay", "mx", "mta", "worker")  # the other processes don't log through structlog
 _ASK_S: Final = 10.0
 
 

@@ -17,12 +17,31 @@ from ops.host.server_paths import CannotServe
 from ops.host.state import sync_folder
 
 _GIBIBYTE = 1024**3
+# Beside the other settings, for a service of two processes with some 12 sessions.
+_SMALL = {
+    "max_connections": "40",
+    "shared_buffers": "32MB",
+    "wal_buffers": "1MB",
+    "maintenance_work_mem": "16MB",
+    "max_wal_size": "256MB",
+    "min_wal_size": "64MB",
+    "io_method": "sync",  # no processes that only read
+    "max_worker_processes": "0",
+    "max_parallel_workers": "0",
+    "max_logical_replication_workers": "0",
+    "max_wal_senders": "0",
+    "autovacuum_max_workers": "1",
+    "autovacuum_naptime": "60s",
+    "bgwriter_delay": "2s",
+    "wal_writer_delay": "2s",
+}
 
 
 class PostgresServer(Server):
     """PostgreSQL on a unix socket; `durable=False` gives up crash safety for speed, for tests only.
 
-    `model` is the data folder of a stopped server, which is copied instead of running initdb.
+    `model` is the data folder of a stopped server, which is copied instead of running initdb. `small` takes little
+    memory and wakes up rarely.
     """
 
     name = "postgres"
@@ -33,8 +52,8 @@ class PostgresServer(Server):
     _major: int
     _compression: str
 
-    def __init__(self, state: Path, *, durable: bool = True, model: Path | None = None) -> None:
-        super().__init__(state, durable=durable)
+    def __init__(self, state: Path, *, durable: bool = True, small: bool = False, model: Path | None = None) -> None:
+        super().__init__(state, durable=durable, small=small)
         self._model = model
 
     @property
@@ -50,7 +69,11 @@ class PostgresServer(Server):
     @property
     def beside(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
         """Return the task that writes changed files to disk early, so that commits do not wait for many at once."""
-        return functools.partial(write_back.keep_writing, self.data / "base") if self._durable else None
+        return (
+            functools.partial(write_back.keep_writing, self.data / "base")
+            if self._durable and not self._small
+            else None
+        )
 
     def prepare(self) -> None:
         """Find the programs, and create the data folder if it is missing; raises CannotServe."""
@@ -105,7 +128,7 @@ class PostgresServer(Server):
 
     def _settings(self) -> dict[str, str]:
         safe = "on" if self._durable else "off"
-        return {
+        found = {
             "listen_addresses": "",
             "unix_socket_permissions": "0700",
             "max_connections": "100",
@@ -139,6 +162,7 @@ class PostgresServer(Server):
             "log_error_verbosity": "terse",
             "log_parameter_max_length_on_error": "0",
         } | ({} if self._durable else {"dynamic_shared_memory_type": "mmap"})  # no shared memory outlives a kill
+        return found | (_SMALL if self._small else {})
 
     def _make_data(self) -> None:
         """Run initdb in another folder, then rename it: an interrupted start leaves no incomplete data folder."""

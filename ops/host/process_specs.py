@@ -14,10 +14,13 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from engine.base.netaddr import connect_host
-from engine.base.settings import PREFIX, Settings, to_environ, variable
+from engine.base.settings import PREFIX, Settings, is_small, runs_everything, to_environ, variable
 from engine.base.settings_docs import documented
+from engine.store.socket_activation import READY_FD
 from ops.host import launch, sockets
 from ops.host.embedded import STOP_GRACE_S, Server
+from ops.host.fork_server import Request
+from ops.host.forks import ForkServer
 from ops.host.server_paths import QUIET_ENV
 from ops.host.sockets import ListeningSockets, PortTaken
 from ops.host.supervise import ProcessSpec
@@ -27,6 +30,7 @@ LOOPBACK = "127.0.0.1"
 __all__ = ["PortTaken", "check_ports", "helpers", "mx_processes", "processes", "relays", "server", "socket_names"]
 
 HELPERS = ("dns", "sink")
+SMALL_MODULES = ("ops.host.prepare", "ops.processes.api", "ops.processes.host")  # what the fork server imports
 DRAIN_EXTRA_S = 5.0  # a drained process still has to close its pools
 HELPER_GRACE_S = 5.0
 RELAY_SOCKETS = (sockets.SUBMISSION, sockets.SUBMISSIONS)
@@ -55,15 +59,22 @@ def server(embedded: Server) -> ProcessSpec:
     )
 
 
+def runs_local_peers(settings: Settings) -> bool:
+    """Return True if this host runs the local DNS responder and sink: in local mode, with all processes here."""
+    return settings.delivery == "local" and runs_everything(settings)
+
+
 def helpers(settings: Settings) -> Iterator[ProcessSpec]:
-    """Yield the DNS responder and the SMTP sink of local mode; `settings.state` is absolute."""
+    """Yield the DNS responder and the SMTP sink of local mode, which the small profile has in `host`."""
+    if not runs_local_peers(settings) or is_small(settings):
+        return
     dns = ["ops.local.dns", "--port", str(settings.dns_port), "--sink-port", str(settings.sink_port)]
-    yield _python("dns", dns, settings, _port_is_open(settings.dns_port), HELPER_GRACE_S)
+    yield _python("dns", dns, settings, _ports_are_open(settings.dns_port), HELPER_GRACE_S)
     sink = ["ops.local.sink", "--port", str(settings.sink_port), "--store", str(settings.state / "sink")]
     sink += ["--clock", str(settings.state)]
     if mx_processes(settings):
         sink += ["--reports-to", f"{connect_host(settings.mx_host)}:{settings.mx_port}"]
-    yield _python("sink", sink, settings, _port_is_open(settings.sink_port), HELPER_GRACE_S)
+    yield _python("sink", sink, settings, _ports_are_open(settings.sink_port), HELPER_GRACE_S)
 
 
 def processes(settings: Settings, listeners: ListeningSockets | None = None) -> Iterator[ProcessSpec]:
@@ -72,6 +83,9 @@ def processes(settings: Settings, listeners: ListeningSockets | None = None) -> 
     Without `listeners`, each process binds its ports itself.
     """
     kinds = settings.processes
+    if is_small(settings):
+        yield from _small(settings, listeners)
+        return
     if "api" in kinds:
         yield _served("api", ["ops.processes.api"], settings, listeners, (sockets.HTTP,), settings.api_workers)
     for number in range(1, relays(settings) + 1):
@@ -87,15 +101,52 @@ def processes(settings: Settings, listeners: ListeningSockets | None = None) -> 
     yield _served(last, [f"ops.processes.{last}"], settings)
 
 
+def _small(settings: Settings, listeners: ListeningSockets | None) -> Iterator[ProcessSpec]:
+    """Yield the processes of the small profile, forks of a server that has imported both."""
+    if "api" in settings.processes:
+        yield _served("api", ["ops.processes.api"], settings, listeners, (sockets.HTTP,))
+    names = [name for name in socket_names(settings) if name != sockets.HTTP]
+    absent = (
+        {"api"} | ({"relay"} if relays(settings) == 0 else set()) | ({"mx"} if mx_processes(settings) == 0 else set())
+    )
+    parts = {"worker" if "worker" in settings.processes else "metrics", *settings.processes} - absent
+    spec = _served("host", ["ops.processes.host"], settings, listeners, names, len(parts))
+    spec = replace(spec, overlaps=False, grace_s=3 * settings.drain_s + DRAIN_EXTRA_S)  # it has an mta, drains in order
+    if runs_local_peers(settings):
+        spec = replace(spec, ready=_ports_are_open(settings.dns_port, settings.sink_port))
+    yield spec
+
+
+def preparation(settings: Settings, step: str, *, terminal: bool) -> ProcessSpec:
+    """Return a step of `ops.host.prepare`, which prints JSON lines."""
+    words = ["ops.host.prepare", step, *(["--terminal"] if terminal else [])]
+    return _python("prepare", words, settings, None, HELPER_GRACE_S)
+
+
+def fork_server(settings: Settings) -> ForkServer | None:
+    """Return the server that processes of the small profile are forks of; None if they are ordinary processes."""
+    if not _forks(settings):
+        return None
+    # The metrics of a process are in files if prometheus_client finds this variable when it is imported.
+    environ = {**_outer_environ(), "PROMETHEUS_MULTIPROC_DIR": str(_metrics(settings.state))}
+    return ForkServer(SMALL_MODULES, environ, ROOT, settings.state / "log" / "fork-server.log")
+
+
+def _forks(settings: Settings) -> bool:
+    return is_small(settings) and sys.platform == "linux" and PRELOAD not in os.environ
+
+
 def relays(settings: Settings) -> int:
     """Return the number of relay processes; 0 in live mode without a certificate."""
     certified = settings.delivery == "local" or settings.tls_cert is not None
-    return settings.relay_workers if certified and "relay" in settings.processes else 0
+    wanted = settings.relay_workers if certified and "relay" in settings.processes else 0
+    return min(wanted, 1) if is_small(settings) else wanted
 
 
 def mx_processes(settings: Settings) -> int:
     """Return the number of mx processes."""
-    return settings.mx_workers if "mx" in settings.processes else 0
+    wanted = settings.mx_workers if "mx" in settings.processes else 0
+    return min(wanted, 1) if is_small(settings) else wanted
 
 
 def socket_names(settings: Settings) -> list[str]:
@@ -182,9 +233,8 @@ def _python(
             if pid.isdigit() and not _lives(int(pid)):
                 file.unlink(missing_ok=True)
 
-    environ = {key: text for key, text in os.environ.items() if not key.startswith((PREFIX, "LISTEN_"))}
-    environ |= to_environ(settings)
-    if name.partition("-")[0] not in documented()["key_pepper"].readers:
+    environ = _outer_environ() | to_environ(settings)
+    if name not in ("host", "prepare") and name.partition("-")[0] not in documented()["key_pepper"].readers:
         for pepper in ("key_pepper", "key_pepper_previous"):
             environ.pop(variable(pepper), None)  # the sink parses mail of anybody; metrics listen on a port
     environ |= {"PYTHONUNBUFFERED": "1", "PROMETHEUS_MULTIPROC_DIR": str(metrics)}
@@ -197,7 +247,13 @@ def _python(
         ready=ready,
         ended=forget_gauges,
         grace_s=grace_s,
+        fork=Request(words[0], words[1:], {}, list(handed or ())) if _forks(settings) else None,
     )
+
+
+def _outer_environ() -> dict[str, str]:
+    """Return the environment variables of this process that are not settings."""
+    return {key: text for key, text in os.environ.items() if not key.startswith((PREFIX, "LISTEN_", READY_FD))}
 
 
 def _lives(pid: int) -> bool:
@@ -210,14 +266,15 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _port_is_open(port: int) -> Callable[[int], Awaitable[bool]]:
-    """Return a probe that succeeds when the TCP port accepts a connection."""
+def _ports_are_open(*ports: int) -> Callable[[int], Awaitable[bool]]:
+    """Return a probe that succeeds when the TCP ports accept a connection."""
 
     async def probe(_pid: int) -> bool:
-        _, writer = await asyncio.open_connection(LOOPBACK, port)
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        for port in ports:
+            _, writer = await asyncio.open_connection(LOOPBACK, port)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
         return True
 
     return probe

@@ -11,7 +11,7 @@ from ops.host.control import Refused, Say
 from ops.host.supervise import ChildStatus, StartFailed, Supervisor
 
 READY_S: Final = 60.0
-_KINDS: Final = ("api", "relay", "mx", "mta", "worker", "metrics")  # in the order of a message's way
+_KINDS: Final = ("api", "host", "relay", "mx", "mta", "worker", "metrics")  # in the order of a message's way
 
 
 def kind(name: str) -> str:
@@ -40,6 +40,8 @@ class Roller:
         if self._busy.locked():
             raise Refused("A rolling restart is already in progress. Wait until it is done.")
         async with self._busy:
+            if self._supervisor.forks is not None:
+                self._supervisor.forks.refresh()  # new processes run the code now on disk
             for index, name in enumerate(wanted):
                 try:
                     await self._supervisor.renew(name, READY_S)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from engine.base.version import COMMAND
 from ops.host import disk
 
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
@@ -24,9 +25,8 @@ class AlreadyRunning(RuntimeError):  # noqa: N818 - named for what it says
 
     def __init__(self, state: Path, pid: int) -> None:
         who = f"process {pid}" if pid else "another process"
-        how = f"`kill {pid}`" if pid else "Ctrl-C where it runs"
         super().__init__(
-            f"Waybill already runs on {state} ({who}). Stop it with {how},"
+            f"Waybill already runs on {state} ({who}). Stop it with `{COMMAND} stop`,"
             " or start a second one: set WAYBILL_STATE to another folder, and WAYBILL_PORT_BASE to the first of 7 free"
             " ports in a row, such as 18080."
         )

@@ -10,19 +10,23 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from engine.store.socket_activation import READY_FD
+from ops.host.fork_server import Request
+from ops.host.forks import ForkedChild, ForkServer
 from ops.host.state import bound_log, tail
 
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 10.0
 SETTLED_AFTER_S = 30.0  # after this uptime, the next exit restarts the backoff from FIRST_BACKOFF_S
 START_PATIENCE_S = 5.0  # a child that was never ready may exit for this long before its start fails
-READY_POLL_S = 0.05
+READY_POLL_S = 0.02
 LOG_CHECK_S = 30.0
 LOG_LIMIT_BYTES = 64 * 1024 * 1024
 _AFTER_LAST_SIGNAL_S = 5.0
@@ -51,6 +55,10 @@ class ProcessSpec:
     announces: int = 0  # octets on its readiness pipe (`engine.store.socket_activation`) to await before `ready`
     overlaps: bool = False  # a replacement may run in parallel during `renew`
     inherits: tuple[int, ...] = ()  # file descriptors that it inherits
+    fork: Request | None = None  # start it as this fork of the supervisor's fork server instead of `argv`
+
+
+Process = asyncio.subprocess.Process | ForkedChild
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +77,7 @@ class ChildStatus:
 class _Child:
     spec: ProcessSpec
     stopping: asyncio.Event
-    process: asyncio.subprocess.Process | None = None
+    process: Process | None = None
     keeper: asyncio.Task[None] | None = None
     first_start: float = 0.0
     began_at: float = 0.0
@@ -88,6 +96,7 @@ class Supervisor:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self.forks: ForkServer | None = None  # starts the processes whose specification has `fork`
         self._children: dict[str, _Child] = {}
 
     async def __aenter__(self) -> Self:
@@ -127,6 +136,25 @@ class Supervisor:
             for child in waiting:
                 _refuse_hopeless(child, timeout_s)
             await asyncio.sleep(READY_POLL_S)
+
+    async def run(self, spec: ProcessSpec) -> AsyncIterator[bytes]:
+        """Run a process to its end and yield the lines that it prints; its errors go to its log."""
+        reading, writing = os.pipe()
+        lines = asyncio.StreamReader()
+        with os.fdopen(reading, "rb") as source, spec.log.open("ab") as log:
+            try:
+                process = await _started(spec, self.forks, (writing, log.fileno()), None)
+            finally:
+                os.close(writing)
+            loop = asyncio.get_running_loop()
+            transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), source)
+            try:
+                async for line in lines:
+                    yield line
+                await process.wait()
+            finally:
+                _signal(process, spec.last_signal)
+                transport.close()
 
     async def stop(self, *names: str) -> None:
         """Stop the named children in parallel: the stop signal, the grace period, then the last signal."""
@@ -210,7 +238,7 @@ class Supervisor:
                 await asyncio.to_thread(spec.before)
             if child.stopping.is_set():
                 return 0
-            child.process, announced = await _spawn(spec)
+            child.process, announced = await _spawn(spec, self.forks)
             process, child.began_at = child.process, time.time()
         except Exception as error:  # noqa: BLE001 - a failed start is logged and retried like an exit
             _note(spec.log, f"can't start {spec.name}: {error}")
@@ -328,24 +356,34 @@ def _refuse_hopeless(child: _Child, timeout_s: float) -> None:
     raise StartFailed(f"{spec.name} {what}. The end of {spec.log}:\n{tail(spec.log)}")
 
 
-async def _spawn(spec: ProcessSpec) -> tuple[asyncio.subprocess.Process, _Announcements]:
+async def _spawn(spec: ProcessSpec, forks: ForkServer | None) -> tuple[Process, _Announcements]:
     """Start the process in a new session, so that Ctrl-C in the terminal reaches only the supervisor."""
     bound_log(spec.log)
     reading, writing = os.pipe()
-    handed = {READY_FD: str(writing)} if spec.announces else {}
     try:
         with spec.log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *spec.argv, env={**spec.env, **handed}, cwd=spec.cwd, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                pass_fds=(*spec.inherits, *((writing,) if handed else ())),
-            )  # fmt: skip
+            output = (log.fileno(), log.fileno())
+            process = await _started(spec, forks, output, writing if spec.announces else None)
     except BaseException:
         os.close(reading)
         raise
     finally:
         os.close(writing)
     return process, _Announcements(reading)
+
+
+async def _started(spec: ProcessSpec, forks: ForkServer | None, output: tuple[int, int], ready: int | None) -> Process:
+    """Start the process with standard output and error to `output`, and the readiness pipe `ready`."""
+    announces = [] if ready is None else [ready]
+    if spec.fork is not None:
+        assert forks is not None
+        request = msgspec.structs.replace(spec.fork, environ=dict(spec.env), announces=bool(announces))
+        return await forks.fork(request, [*output, *spec.inherits, *announces])
+    handed = {READY_FD: str(ready)} if announces else {}
+    return await asyncio.create_subprocess_exec(
+        *spec.argv, env={**spec.env, **handed}, cwd=spec.cwd, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=output[0], stderr=output[1], pass_fds=(*spec.inherits, *announces),
+    )  # fmt: skip
 
 
 async def _probe(ready: Callable[[int], Awaitable[bool]], pid: int) -> bool:
@@ -357,13 +395,13 @@ async def _probe(ready: Callable[[int], Awaitable[bool]], pid: int) -> bool:
         return False
 
 
-def _signal(process: asyncio.subprocess.Process | None, number: signal.Signals) -> None:
+def _signal(process: Process | None, number: signal.Signals) -> None:
     if process is not None and process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(number)
 
 
-async def _gone(process: asyncio.subprocess.Process | None, timeout_s: float) -> bool:
+async def _gone(process: Process | None, timeout_s: float) -> bool:
     if process is None:
         return True
     try:

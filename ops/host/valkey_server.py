@@ -48,7 +48,7 @@ class ValkeyServer(Server):
             "save": "",
             # A refused write is reported and harmless (the queue row suffices); an evicted hint would go unnoticed.
             "maxmemory-policy": "noeviction",
-            "maxmemory": "512mb",
+            "maxmemory": "64mb" if self._small else "512mb",
             "daemonize": "no",
         }
         return [str(self._program), *(word for name, value in options.items() for word in (f"--{name}", value))]

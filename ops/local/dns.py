@@ -3,6 +3,7 @@
 As a process (`python -m ops.local.dns --port 2653`) it routes all mail to the sink: any name has the MX record
 `10 mx.<name>.` and the address 127.0.0.1; names under `nxdomain.test` do not exist, those under `servfail.test`
 fail, and those under `nullmx.test` accept no mail (RFC 7505). The records that a customer's domain needs are read
+from engine.store import stopping
 from the database, so that domain verification works without public DNS.
 
 In tests a `Responder` serves its own zone: `responder.set(...)`, `responder.behave(...)`.
@@ -12,7 +13,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import socket
 import struct
 import sys
@@ -34,6 +34,7 @@ from msgspec import Struct
 
 from engine.base import settings
 from engine.sending.domains.service import identity
+from engine.store import stopping
 from ops.local import dns_plain
 from ops.local.published_records import Published
 
@@ -384,13 +385,15 @@ def _encoded(response: dns.message.Message, query: dns.message.Message, transpor
 
 
 async def serve(
-    host: str, port: int, sink: tuple[str, int], given: settings.Settings, texts: Mapping[str, Sequence[str]]
+    host: str,
+    port: int,
+    sink: tuple[str, int],
+    given: settings.Settings,
+    texts: Mapping[str, Sequence[str]],
+    stop: asyncio.Event | None = None,
 ) -> None:
-    """Run the DNS server until SIGTERM or SIGINT; `texts` are further TXT records by name."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    """Run the DNS server until `stop` is set (default: at SIGTERM or SIGINT); `texts` are more TXT records by name."""
+    stop = stop or stopping.stop_event()
     zone = Published(given.database_url, identity(given) if given.key_pepper else None)
     responder = local_world(cast("Lookup", zone), sink[0])
     for name, values in texts.items():

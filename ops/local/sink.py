@@ -27,7 +27,6 @@ import asyncio
 import itertools
 import os
 import re
-import signal
 import ssl
 import sys
 from collections import deque
@@ -40,7 +39,7 @@ from typing import Any, Final, Self
 import uvloop
 
 from engine.base import clock
-from engine.store import service_time
+from engine.store import service_time, stopping
 from ops.local import certificate
 from ops.local.report_sender import ReportSender
 from ops.local.sink_script import FirstTries, ScriptedReplies, ScriptedReply
@@ -227,12 +226,16 @@ def _test_id(content: bytes) -> str | None:
     return found[1].decode("utf-8", "replace").strip() if found is not None else None
 
 
-async def serve(host: str, port: int, store: MailStore, tls: ssl.SSLContext | None, mx: tuple[str, int] | None) -> None:
-    """Run the sink until SIGTERM or SIGINT; reports go to `mx`, if there is one."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def serve(
+    host: str,
+    port: int,
+    store: MailStore,
+    tls: ssl.SSLContext | None,
+    mx: tuple[str, int] | None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run the sink until `stop` is set (default: at SIGTERM or SIGINT); reports go to `mx`, if there is one."""
+    stop = stop or stopping.stop_event()
     reports = None if mx is None else ReportSender(mx, "sink.test")
     sink = Sink(store=store, tls=tls, remember=0, reports=reports)
     bound = await sink.start(host, port)

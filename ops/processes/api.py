@@ -7,20 +7,24 @@ By default Granian binds a socket for each worker (SO_REUSEPORT), and pending co
 import asyncio
 import os
 import resource
+import signal
 import socket
 import sys
 from contextlib import suppress
 from typing import Any
 
+import uvloop
 from granian import net
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
+from granian.server.common import AbstractServer
+from granian.server.embed import Server as EmbeddedServer
 from granian.server.mp import MPServer
 
 from api import app
 from api.routes import App
 from engine.base import scheduling
-from engine.base.settings import Settings, load, variable
+from engine.base.settings import Settings, is_small, load, variable
 from engine.store import migrate, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
 from ops.host import launch, sockets
@@ -31,22 +35,30 @@ MAX_HEAD_BYTES = 64 * 1024  # of a request; Granian, which parses the head again
 HEADER_TIMEOUT_MS = 30_000  # Postfix allows 300 s, but a request's head is far smaller than an SMTP dialogue
 
 
-class SharedQueue(MPServer):
-    """Granian server whose workers share one socket that is already listening.
+class _OnSocket(AbstractServer[Any]):
+    """Granian server on one socket that is already listening, for the two kinds of servers below.
 
-    Granian can bind a socket in each worker, or share one descriptor among all workers, which it does for unix
-    sockets only. It has no public option to share a TCP socket, so this class overrides a private method.
+    Granian can bind a socket itself, or share a descriptor, which it does for unix sockets only. It has no public
+    option to take over a TCP socket, so this class overrides a private method.
     """
 
-    def __init__(self, listener: socket.socket, **options: Any) -> None:
+    def __init__(self, listener: socket.socket, target: Any, **options: Any) -> None:
         address, port = listener.getsockname()[:2]
-        super().__init__("ops.processes.api:create_app", address=address, port=port, **options)
+        super().__init__(target, address=address, port=port, **options)
         self._listener = listener
 
     def _init_shared_socket(self) -> None:
         self._ssp = self._sfd = None
         self._shd = _NET.SocketHolder(self._listener.fileno(), False, sockets.QUEUE)  # noqa: FBT003 - positional there
         self._sso = self._listener
+
+
+class SharedQueue(_OnSocket, MPServer):  # type: ignore[misc]  # Granian declares the same attribute in both
+    """Server whose workers are processes; they share the socket."""
+
+
+class OneWorker(_OnSocket, EmbeddedServer):
+    """Server that serves in this process's event loop, for the small profile: no process of Granian's beside it."""
 
 
 class Ready:
@@ -64,9 +76,14 @@ def create_app() -> App:
     the port, even after the service has stopped.
     """
     launch.tie(os.getppid())
-    made = app.create_app()
-    made.add_middleware(Ready())
-    return made
+    return made()
+
+
+def made() -> App:
+    """Return the application; it tells the supervisor when it is ready."""
+    application = app.create_app()
+    application.add_middleware(Ready())
+    return application
 
 
 def main() -> int:
@@ -81,25 +98,41 @@ def main() -> int:
     except (sockets.PortTaken, socket_activation.WrongSockets, migrate.MigrationError) as error:
         print(error, file=sys.stderr)
         return 1
+    options: dict[str, Any] = {
+        "factory": True,
+        "interface": Interfaces.ASGI,
+        "http": HTTPModes.http1,  # the default of load balancers; only one parser and one set of limits to maintain
+        "websockets": False,  # an upgrade request reaches the application, which rejects it with a JSON error
+        "backlog": sockets.QUEUE,
+        "backpressure": CONNECTIONS,
+        "http1_settings": HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=MAX_HEAD_BYTES),
+        "log_enabled": True,
+        "log_access": False,
+    }
+    if is_small(settings):
+        uvloop.run(_serve_here(listener, options, settings.drain_s))
+        return 0
     SharedQueue(
         listener,
-        factory=True,
-        interface=Interfaces.ASGI,
+        "ops.processes.api:create_app",
         loop=Loops.uvloop,
         runtime_mode=RuntimeModes.st,  # one Rust thread per worker, so its scheduler for several is not needed
-        http=HTTPModes.http1,  # the default of load balancers; only one parser and one set of limits to maintain
-        websockets=False,  # an upgrade request reaches the application, which rejects it with a JSON error
         workers=settings.api_workers,
-        backlog=sockets.QUEUE,
-        backpressure=CONNECTIONS,
         respawn_failed_workers=True,
         respawn_interval=0.5,
         workers_kill_timeout=max(1, round(settings.drain_s)),
-        http1_settings=HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=MAX_HEAD_BYTES),
-        log_enabled=True,
-        log_access=False,
+        **options,
     ).serve()
     return 0
+
+
+async def _serve_here(listener: socket.socket, options: dict[str, Any], drain_s: float) -> None:
+    """Serve in this event loop; the application's shutdown turns SIGTERM into SIGINT once clients have left."""
+    server = OneWorker(listener, made, **options)
+    server.workers_kill_timeout = max(1, round(drain_s))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+    await server.serve()
 
 
 async def _check_schema(settings: Settings) -> None:

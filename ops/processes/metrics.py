@@ -3,8 +3,8 @@
 The worker serves them itself; hosts without a worker run this module as the `metrics` process.
 """
 
+import asyncio
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from engine.base.settings import Settings, load
-from engine.store import socket_activation
+from engine.store import socket_activation, stopping
 
 
 @contextmanager
@@ -29,13 +29,17 @@ def shown(settings: Settings) -> Iterator[None]:
         thread.join(5)
 
 
+async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
+    """Serve until `stop` is set (default: at SIGTERM or SIGINT)."""
+    stop = stop or stopping.stop_event()
+    with shown(settings):
+        socket_activation.tell_ready()
+        await stop.wait()
+
+
 def main() -> None:
     """Serve until SIGTERM or SIGINT."""
-    wanted = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # before the thread starts, which inherits the mask
-    with shown(load(os.environ).settings):
-        socket_activation.tell_ready()
-        signal.sigwait(wanted)
+    asyncio.run(run(load(os.environ).settings))
 
 
 if __name__ == "__main__":

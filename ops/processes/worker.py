@@ -7,7 +7,6 @@ runs again at its next turn.
 import asyncio
 import os
 import random
-import signal
 import time
 from contextlib import suppress
 from typing import Final
@@ -42,7 +41,7 @@ from engine.sending import queue_admin, release
 from engine.sending.blocklists import jobs as blocklists
 from engine.sending.domains import jobs as domains
 from engine.sending.statistics import jobs as statistics
-from engine.store import partitions, service_time, socket_activation
+from engine.store import partitions, service_time, socket_activation, stopping
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.jobs import Job
@@ -80,13 +79,11 @@ def main() -> None:
         raise SystemExit(str(error)) from None
 
 
-async def run(settings: Settings) -> None:
-    """Run all jobs, webhook posting and the metrics server until SIGTERM or SIGINT."""
+async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
+    """Run all jobs, webhook posting and the metrics server until `stop` is set (default: at SIGTERM or SIGINT)."""
     if settings.database_url is None:
         raise RuntimeError("The worker needs WAYBILL_DATABASE_URL. Set it, or start Waybill with `ops up`.")
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop or stopping.stop_event()
     pool = await open_current(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     forwarder = Forwarder(pool, settings)

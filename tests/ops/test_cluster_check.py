@@ -9,9 +9,9 @@ import pytest
 
 from engine.base import ids
 from engine.base.plans import Plan
+from engine.base.process_names import process_name
 from engine.base.settings import Settings, load, to_environ
 from engine.store.postgres import open_pool
-from mta.process import process_name
 from ops import admin
 from ops.cli import main
 from ops.host import cluster_check
@@ -125,13 +125,13 @@ async def test_another_number_of_shards_is_refused_while_a_delivering_process_li
 
 
 async def test_a_dead_predecessor_is_no_namesake(first: Settings) -> None:
-    await member(first, process_name(first, "mta-1"))
+    await member(first, process_name(first.state, "mta-1"))
 
     assert await cluster_check.agree(changed(first, lease_s=1.0)) == []
 
 
 async def test_a_living_namesake_on_another_host_is_refused(first: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    await member(first, process_name(first, "mta-2"))
+    await member(first, process_name(first.state, "mta-2"))
 
     async def renewing(_pause_s: float) -> None:
         await renewed(first)
@@ -142,7 +142,7 @@ async def test_a_living_namesake_on_another_host_is_refused(first: Settings, mon
 
 
 async def test_a_host_that_delivers_nothing_has_no_namesakes(first: Settings) -> None:
-    await member(first, process_name(first, "mta-1"))
+    await member(first, process_name(first.state, "mta-1"))
 
     assert await cluster_check.agree(changed(first, processes=("api",))) == []
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.http.readiness import MIN_DISK_BYTES
-from engine.base.settings import load
+from engine.base.settings import MIN_DISK_BYTES, load
 from ops.commands.failures import sentence
 from ops.host import disk, up
 from ops.host.postgres_server import PostgresServer

@@ -234,7 +234,10 @@ def test_servers_leave_no_shared_memory_when_they_end() -> None:
 def test_a_second_start_on_a_state_folder_fails_at_once_and_names_the_first(tmp_path: Path) -> None:
     with StateLock(tmp_path):
         assert holder(tmp_path) == os.getpid()
-        with pytest.raises(AlreadyRunning, match=f"kill {os.getpid()}"), StateLock(tmp_path):
+        with (
+            pytest.raises(AlreadyRunning, match=rf"process {os.getpid()}\)\. Stop it with"),
+            StateLock(tmp_path),
+        ):
             pass
     assert holder(tmp_path) is None
     with StateLock(tmp_path):

@@ -26,7 +26,7 @@ def test_a_certificate_that_is_missing_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_there_are_as_many_mx_processes_as_wanted_and_they_share_a_socket(count: int, tmp_path: Path) -> None:
-    settings = Settings(state=tmp_path, mx_workers=count)
+    settings = Settings(state=tmp_path, profile="full", mx_workers=count)
     names = [spec.name for spec in process_specs.processes(settings) if spec.name.startswith("mx-")]
     assert names == [f"mx-{number}" for number in range(1, count + 1)]
     assert (sockets.SMTP in process_specs.socket_names(settings)) is (count > 0)

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from engine.base import logs
+from engine.base.log_levels import LEVELS_FILE
 from ops.host.process_specs import ROOT
 
 FAILING = """
 import structlog
 from engine.base import logs
+from engine.base.log_levels import LEVELS_FILE
 from engine.base.settings import Settings
 
 logs.configure("worker", "info")
@@ -45,6 +47,7 @@ GOING_ON = """
 import logging, sys
 import structlog
 from engine.base import logs
+from engine.base.log_levels import LEVELS_FILE
 
 logs.configure("worker", "info")
 structlog.get_logger("worker").info("x" * 100_000)
@@ -72,7 +75,7 @@ def test_a_level_of_the_file_holds_for_its_process_until_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "READ_EVERY_S", 0.0)
-    file = tmp_path / logs.LEVELS_FILE
+    file = tmp_path / LEVELS_FILE
     mine = logs.Threshold("mta-1", logging.INFO, file)
     assert written(mine) == ["info", "warning", "error"]
 

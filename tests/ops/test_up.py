@@ -16,10 +16,11 @@ from msgspec import structs
 
 from engine.base.settings import Settings, load
 from loadtests.ports import reserve_port, reserve_ports
-from ops.host import control, process_specs, up
+from ops.host import control, prepare, process_specs, up
 from ops.host.attach import NotRunning, attach
 from ops.host.console import UpConsole
 from ops.host.process_specs import PortTaken
+from ops.host.rolling import Roller
 from ops.host.state import StateLock, kept_pepper, write_private
 from ops.host.supervise import Supervisor
 
@@ -69,7 +70,7 @@ def test_a_second_up_fails_at_once_with_the_pid_of_the_first(
     with StateLock(tmp_path):
         assert up.run(loaded) == 1
 
-    assert f"kill {os.getpid()}" in capsys.readouterr().err
+    assert f"process {os.getpid()}" in capsys.readouterr().err
 
 
 def test_an_unusable_state_folder_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +81,7 @@ def test_an_unusable_state_folder_is_explained(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_children_read_settings_with_every_gap_filled(tmp_path: Path) -> None:
-    loaded = load({"WAYBILL_DNS_PORT": "5353"})
+    loaded = load({"WAYBILL_DNS_PORT": "5353", "WAYBILL_PROFILE": "full"})
     filled = up._filled(loaded, tmp_path, {"database_url": "postgresql:///x", "redis_url": "unix:///y"})
     child = next(spec for spec in process_specs.processes(filled) if spec.name == "mta-2")
 
@@ -93,7 +94,7 @@ def test_children_read_settings_with_every_gap_filled(tmp_path: Path) -> None:
 
 
 def test_the_pepper_is_given_to_the_processes_that_use_it(tmp_path: Path) -> None:
-    given = load(environ(tmp_path, WAYBILL_KEY_PEPPER="0123456789abcdef")).settings
+    given = load(environ(tmp_path, WAYBILL_KEY_PEPPER="0123456789abcdef", WAYBILL_PROFILE="full")).settings
     specs = [*process_specs.helpers(given), *process_specs.processes(given)]
     without = {spec.name for spec in specs if "WAYBILL_KEY_PEPPER" not in spec.env}
     assert without == {"sink"}
@@ -197,12 +198,12 @@ def test_the_ready_line_names_every_door(tmp_path: Path) -> None:
 async def test_a_redis_that_does_not_answer_is_told_with_what_it_means(redis_url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    warning = await up._redis_warning(Settings(redis_url=f"redis://127.0.0.1:{port}/0"))
+    warning = await prepare.redis_warning(Settings(redis_url=f"redis://127.0.0.1:{port}/0"))
 
     assert warning is not None
     assert "Redis does not answer" in warning
     assert "Mail is accepted and delivered without it, up to 5 s later" in warning
-    assert await up._redis_warning(Settings(redis_url=redis_url)) is None
+    assert await prepare.redis_warning(Settings(redis_url=redis_url)) is None
 
 
 def test_a_state_folder_of_another_user_is_not_called_a_stopped_service(tmp_path: Path) -> None:
@@ -235,6 +236,8 @@ async def test_who_reads_that_the_service_is_ready_may_ask_at_once(tmp_path: Pat
     stop = asyncio.Event()
     console = AskingConsole(tmp_path, stop)
     async with asyncio.timeout(60), Supervisor(console.say) as supervisor:
-        await up._run_until_signal(supervisor, tmp_path, console, stop, ["Waybill is ready"])
+        roller = Roller(supervisor, console.say)
+        async with up._answering(supervisor, tmp_path, roller):
+            await up._run_until_signal(roller, console, stop, ["Waybill is ready"])
     assert console.answer is not None
     assert console.answer.exception() is None

@@ -21,9 +21,8 @@ from engine.store.postgres import open_pool
 from engine.store.postgres_hosts import Hosts, NoPrimary, hosts_of, url_without_hosts
 from loadtests.ports import reserve_port
 from ops.doctor.database import database
-from ops.host import launch, up
-from ops.host.console import UpConsole
-from ops.host.supervise import StartFailed
+from ops.host import launch
+from ops.host.prepare import NotPrepared, patiently
 from ops.host.temporary_servers import Temporary
 from tests.harness.patience import PATIENCE_S, until
 from tests.harness.tcp import accepts
@@ -192,8 +191,8 @@ async def test_a_pooler_is_refused_before_it_changes_the_database(
                 with pytest.raises(BehindPooler, match=f"{found}.*Connect directly to PostgreSQL: poolers are not"):
                     await opening
             told = await database(load({"WAYBILL_DATABASE_URL": url}).settings)
-            with pytest.raises(StartFailed, match="WAYBILL_DATABASE_URL leads to a connection pooler"):
-                await up._patiently(lambda: migrate(url), UpConsole())
+            with pytest.raises(NotPrepared, match="WAYBILL_DATABASE_URL leads to a connection pooler"):
+                await patiently(lambda: migrate(url))
         direct = await asyncpg.connect(url_of(own, name))
         assert await direct.fetchval("SELECT count(*) FROM pg_class WHERE relname = 'schema_migrations'") == 0
         await direct.close()

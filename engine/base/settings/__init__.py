@@ -3,8 +3,8 @@
 `fields` declares the settings, `values` converts them from and to text, `checks` validates them, `loading` reads them.
 """
 
-from engine.base.settings.checks import runs_everything
-from engine.base.settings.fields import MEBIBYTE, PROCESSES, SECRETS, Settings
+from engine.base.settings.checks import is_small, runs_everything
+from engine.base.settings.fields import MEBIBYTE, MIN_DISK_BYTES, PROCESSES, SECRETS, Settings
 from engine.base.settings.loading import Loaded, load, shown, to_environ, unknown_setting
 from engine.base.settings.values import (
     PREFIX,
@@ -19,6 +19,7 @@ from engine.base.settings.values import (
 
 __all__ = [
     "MEBIBYTE",
+    "MIN_DISK_BYTES",
     "PREFIX",
     "PROCESSES",
     "SECRETS",
@@ -29,6 +30,7 @@ __all__ = [
     "Settings",
     "SocketAddress",
     "SourceIp",
+    "is_small",
     "load",
     "runs_everything",
     "shown",

@@ -79,6 +79,13 @@ def check(settings: Settings) -> None:
         raise BadSetting(f"{variable('shards')} is {settings.shards}; it must be at most 65536")
 
 
+def is_small(settings: Settings) -> bool:
+    """Return True in the small profile: the default of local mode, where one host runs the whole service."""
+    if settings.profile == "auto":
+        return settings.delivery == "local" and runs_everything(settings)
+    return settings.profile == "small"
+
+
 def runs_everything(settings: Settings) -> bool:
     """Return True if this host runs the whole service; incoming mail may be left out."""
     return {*settings.processes, "mx"} == set(PROCESSES)

@@ -13,6 +13,7 @@ from engine.base.secrets import Pepper
 from engine.base.settings.values import BlocklistZone, HostPort, SocketAddress, SourceIp
 
 MEBIBYTE = 1024 * 1024
+MIN_DISK_BYTES = 512 * MEBIBYTE  # free, below which the API is not ready
 PROCESSES = ("api", "relay", "mx", "mta", "worker")
 # Masked wherever settings are shown.
 SECRETS = frozenset(
@@ -35,6 +36,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     """all: Folder for everything that this host keeps: embedded servers, pepper, logs, the local sink."""
     processes: tuple[str, ...] = PROCESSES
     """up: Kinds of processes that run on this host, of `api`, `relay`, `mx`, `mta` and `worker`."""
+    profile: Literal["auto", "small", "full"] = "auto"
+    """up: `full` runs a process for each part, `small` two: the API with one worker, and one process for all other
+    parts, with servers that use little memory; `api_workers`, `mta_workers` and the number of relay and mx processes
+    above 1 have no effect there. `auto` is `small` in local mode on a host that runs
+    the whole service, else `full`."""
     database_url: str | None = None
     """all: URL of PostgreSQL, `postgresql://…`; may name several hosts; unset: an embedded server under the state
     folder."""

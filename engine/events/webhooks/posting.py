@@ -34,6 +34,7 @@ from engine.store import metrics, service_time
 from engine.store.database_errors import BadData, DatabaseUnavailable
 from engine.store.group_commit import GroupCommit
 from engine.store.http_client import HttpClient, HttpFailure, HttpReply
+from engine.store.pace import PACE
 
 POLL_S = 0.25  # between polls for due posts
 BUSY_POLL_S = 0.1  # while posts are due to endpoints that answer
@@ -108,6 +109,7 @@ class Poster:
             self._flush, max_items=256, max_waiting=1_000_000, min_interval_s=MIN_RECORD_S, bad_data=(BadData,)
         )
         self._wake = asyncio.Event()
+        PACE.wake(self._wake)
         self._tasks: set[asyncio.Task[None]] = set()
         self._poll_at = 0.0
         self._poll_cost_s = 0.0
@@ -143,6 +145,7 @@ class Poster:
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
             self._wake.clear()
+            self._poll_at = min(self._poll_at, asyncio.get_running_loop().time() + PACE.interval(POLL_S))
             await asyncio.sleep(MIN_CLAIM_S)
 
     async def drain(self, grace_s: float) -> None:
@@ -170,7 +173,7 @@ class Poster:
             busy = await self._poll(now)
             self._poll_cost_s += (time.monotonic() - began - self._poll_cost_s) / 8  # moving average
             pause_s = min(MAX_POLL_PAUSE_S, self._poll_cost_s / POLL_SHARE)
-            self._poll_at = now + max(BUSY_POLL_S if busy else POLL_S, pause_s)
+            self._poll_at = now + max(BUSY_POLL_S if busy else PACE.interval(POLL_S), pause_s)
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_S
             await self._sweep(now)

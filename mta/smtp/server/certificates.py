@@ -7,6 +7,8 @@ from typing import Final
 
 import structlog
 
+from engine.store.pace import PACE
+
 RELOAD_CHECK_S: Final = 2.0
 
 _log = structlog.get_logger("smtp")
@@ -24,7 +26,7 @@ class ServerCertificate:
     async def watch(self) -> None:
         """Check the files every `RELOAD_CHECK_S` seconds until cancelled."""
         while True:
-            await asyncio.sleep(RELOAD_CHECK_S)
+            await PACE.wait(RELOAD_CHECK_S, 10.0)
             await asyncio.to_thread(self.reload_if_changed)
 
     def reload_if_changed(self) -> None:

@@ -54,7 +54,7 @@ def test_certificate_and_key_belong_together() -> None:
 
 def test_there_are_as_many_relays_as_wanted(tmp_path: Path) -> None:
     for count in (0, 1, 3):
-        specs = process_specs.processes(Settings(state=tmp_path, relay_workers=count))
+        specs = process_specs.processes(Settings(state=tmp_path, profile="full", relay_workers=count))
         assert sum(spec.name.startswith("relay-") for spec in specs) == count
 
 
