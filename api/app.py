@@ -15,11 +15,12 @@ from api.lifespan import Lifespan
 from api.routes import App
 from engine.base.errors import Refusal
 from engine.base.settings import Settings, load
+from engine.store import service_time
 
 
 def create_app(settings: Settings | None = None) -> App:
     """Return the application; settings are read from the environment unless given."""
-    known = settings or load(os.environ).settings
+    known = settings or _of_process()
     lifespan = Lifespan(known)
     app: App = ApiApp(known)
     app.add_middleware(dispatch.RequestId(known.public_url))
@@ -29,6 +30,13 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_error_handler(Exception, dispatch.on_bug)
     app.resp_options.default_media_type = "application/json"
     return app
+
+
+def _of_process() -> Settings:
+    """Return the settings of a process that serves the application, after it has joined the installation's clock."""
+    settings = load(os.environ).settings
+    service_time.join(settings)
+    return settings
 
 
 class ApiApp(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):

@@ -21,7 +21,7 @@ from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
 from engine.sending.settle import DeliveryAttempt, Settler
-from engine.store import metrics, socket_activation, stopping
+from engine.store import metrics, service_time, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.database_errors import DatabaseUnavailable
@@ -62,6 +62,7 @@ def main() -> None:
     except BadSetting as error:
         raise SystemExit(str(error)) from None
     logs.configure(name, settings.log_level, settings.state)
+    service_time.join(settings)
     give_way(NICENESS)
     try:
         uvloop.run(run(settings, name))
@@ -189,6 +190,7 @@ class DeliveryProcess:
             tasks.create_task(self.outbound.run())
             tasks.create_task(self._complaints.run())
             tasks.create_task(_watch())
+            tasks.create_task(service_time.watch())
             tasks.create_task(_announce(self.member))
 
     async def close(self) -> None:

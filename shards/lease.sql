@@ -1,7 +1,7 @@
 -- name: join_members
 -- Add member $1 with name $2 and weight $3; its lease runs for $4 seconds.
 INSERT INTO shard_members (id, name, weight, expires_at)
-VALUES ($1, $2, $3, clock_timestamp() + $4 * interval '1 second');
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp() + $4 * interval '1 second');
 
 -- name: supersede
 -- Remove members named $1 except $2, which is a member: earlier runs of this process, which its supervisor knows to have
@@ -10,7 +10,7 @@ DELETE FROM shard_members WHERE name = $1 AND id <> $2 AND EXISTS (SELECT FROM s
 
 -- name: heartbeat
 -- Extend the lease of member $1 to $2 seconds from now. Returns no row if the member has been fenced.
-UPDATE shard_members SET expires_at = clock_timestamp() + $2 * interval '1 second' WHERE id = $1 RETURNING id;
+UPDATE shard_members SET expires_at = pg_catalog.clock_timestamp() + $2 * interval '1 second' WHERE id = $1 RETURNING id;
 
 -- name: leave_members
 -- Remove member $1, which releases its shards.
@@ -18,7 +18,7 @@ DELETE FROM shard_members WHERE id = $1;
 
 -- name: fence_expired
 -- Remove members whose lease ran out more than $1 seconds ago. Waits for their settling transactions (FOR KEY SHARE).
-DELETE FROM shard_members WHERE expires_at < clock_timestamp() - $1 * interval '1 second' RETURNING id, name;
+DELETE FROM shard_members WHERE expires_at < pg_catalog.clock_timestamp() - $1 * interval '1 second' RETURNING id, name;
 
 -- name: live_members
 -- Read all members.

@@ -6,7 +6,7 @@ FROM shard_owners o
 LEFT JOIN shard_members m ON m.id = o.owner
 LEFT JOIN (SELECT shard, count(*) AS rows, min(due_at) AS oldest_due FROM queue GROUP BY shard) q ON q.shard = o.shard
 LEFT JOIN shard_pins p ON p.shard = o.shard
-LEFT JOIN shard_rates r ON r.shard = o.shard AND r.measured_at > clock_timestamp() - make_interval(secs => $2)
+LEFT JOIN shard_rates r ON r.shard = o.shard AND r.measured_at > pg_catalog.clock_timestamp() - make_interval(secs => $2)
 WHERE o.shard < $1 ORDER BY o.shard;
 
 -- name: rehomings

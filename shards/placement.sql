@@ -13,7 +13,7 @@ SELECT loads::text, whose, why, changed_at FROM shard_plan;
 -- name: pin
 -- Pin shards $1 to $2, for reason $3.
 INSERT INTO shard_pins (shard, target, why) SELECT s.shard, $2, $3 FROM unnest($1::int[]) AS s (shard)
-ON CONFLICT (shard) DO UPDATE SET target = excluded.target, why = excluded.why, changed_at = now();
+ON CONFLICT (shard) DO UPDATE SET target = excluded.target, why = excluded.why, changed_at = pg_catalog.now();
 
 -- name: unpin
 -- Remove the pins of shards $1.
@@ -23,7 +23,7 @@ DELETE FROM shard_pins WHERE shard = ANY($1::int[]);
 -- Give member or node $1 weight $2; if $3, drain it; for reason $4.
 INSERT INTO shard_places (name, weight, draining, why) VALUES ($1, $2, $3, $4)
 ON CONFLICT (name) DO UPDATE
-SET weight = excluded.weight, draining = excluded.draining, why = excluded.why, changed_at = now();
+SET weight = excluded.weight, draining = excluded.draining, why = excluded.why, changed_at = pg_catalog.now();
 
 -- name: delete_policy
 -- Return member or node $1 to the default weight, without draining.
@@ -33,7 +33,7 @@ DELETE FROM shard_places WHERE name = $1;
 -- Balance shards by loads $1, decided by $2 (operator or rule), for reason $3.
 INSERT INTO shard_plan (loads, whose, why) VALUES ($1::jsonb, $2, $3)
 ON CONFLICT (one) DO UPDATE
-SET loads = excluded.loads, whose = excluded.whose, why = excluded.why, changed_at = now();
+SET loads = excluded.loads, whose = excluded.whose, why = excluded.why, changed_at = pg_catalog.now();
 
 -- name: delete_load_plan
 -- Balance by the number of shards again.

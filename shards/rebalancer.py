@@ -54,7 +54,7 @@ async def run_once(pool: asyncpg.Pool, settings: Settings) -> None:
             await _apply_rules(connection, settings, row["at"])
 
 
-JOB = Job("shards", every_s=5, run=run_once, quiet_s=30)
+JOB = Job("shards", every_s=5, run=run_once, quiet_s=30, machine=True)
 
 
 async def _apply_rules(connection: Conn, settings: Settings, at: datetime) -> None:

@@ -16,8 +16,10 @@ import uvloop
 
 from engine.base.settings import Settings
 from engine.sending.settle import Settler
+from engine.store import service_time
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
+from engine.store.service_time import Follower
 from ops.host.temporary_servers import Temporary, temporary_servers
 from ops.local.dns import Responder
 from tests.harness import canaries, fork_server, limits, memory, prepared, sampling, selection, workers
@@ -271,6 +273,13 @@ async def _say(servers: Temporary, statement: str) -> None:
         await connection.execute(statement)
     finally:
         await connection.close()
+
+
+@pytest.fixture
+def follower(tmp_path: Path) -> Iterator[Follower]:
+    """This process follows the clock of a state folder until the test ends."""
+    yield service_time.join_at(tmp_path)
+    service_time.leave()
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ SELECT cause, reason, created_at FROM suspensions WHERE account_id = $1 ORDER BY
 -- name: hold_mail
 -- Put hold $2 on the queued mail of account $1, public id $3, with reason $4, unless the operator holds it already.
 WITH laid AS (
-    INSERT INTO holds (id, kind, target, reason) VALUES ($2, 'account', $3, $4)
+    INSERT INTO holds (id, kind, target, reason, created_at) VALUES ($2, 'account', $3, $4, now())
     ON CONFLICT (kind, target) WHERE NOT ended DO NOTHING RETURNING id
 )
 INSERT INTO account_standings (account_id, hold_id) SELECT $1, id FROM laid

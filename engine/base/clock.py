@@ -1,8 +1,16 @@
-"""Read and convert times: aware UTC inside the service; ISO 8601 with milliseconds and `Z` outside. Used everywhere."""
+"""Read and convert times: aware UTC inside the service; ISO 8601 with milliseconds and `Z` outside. Used everywhere.
+
+There are two clocks. Service time decides what is due, expired or a new day, and dates all records; local mode can move
+it forward (engine.store.service_time). Machine time never moves: it measures durations and leases, and is compared with
+the clocks of others. `time.monotonic()` and the event loop have machine time; in SQL, `pg_catalog.now()` is its mark.
+"""
 
 import math
 import re
+import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from enum import IntEnum
 
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:?\d{2})", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -10,9 +18,62 @@ _MICROSECOND = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+class Calls(IntEnum):
+    """Whom a jump of service time calls to look for due work; each calls those before it too."""
+
+    MAIL = 0  # deliveries and webhook posts, and appointments that are due
+    QUEUES = 1  # jobs that take from a queue
+    ALL = 2  # jobs that look seldom, if they are due
+
+
+_ahead_us: Callable[[], int] | None = None  # how far service time is ahead, in microseconds; None: it never is
+
+
+def follow(ahead_us: Callable[[], int] | None) -> None:
+    """Move the service time of this process by `ahead_us`, which never falls; None: service time is machine time."""
+    global _ahead_us  # noqa: PLW0603 - set once when a process of local mode starts
+    _ahead_us = ahead_us
+
+
+def can_move() -> bool:
+    """Return True if the service time of this process can move: in local mode."""
+    return _ahead_us is not None
+
+
 def now() -> datetime:
-    """Return the current time: aware, UTC, in whole milliseconds, so that hashed, stored and shown times are equal."""
+    """Return the service time: aware, UTC, in whole milliseconds, so that hashed, stored and shown times are equal."""
+    at = datetime.now(UTC)
+    return whole_milliseconds(at if _ahead_us is None else at + _ahead_us() * _MICROSECOND)
+
+
+def unix_ms() -> int:
+    """Return the service time as Unix time in whole milliseconds."""
+    return (time.time_ns() if _ahead_us is None else time.time_ns() + _ahead_us() * 1000) // 1_000_000
+
+
+def unix_s() -> int:
+    """Return the service time as Unix time in whole seconds."""
+    return unix_ms() // 1000
+
+
+def monotonic() -> float:
+    """Return seconds that pass with service time and never fall, for waits and ages that service time decides."""
+    return time.monotonic() if _ahead_us is None else time.monotonic() + ahead_s()
+
+
+def ahead_s() -> float:
+    """Return by how many seconds service time is ahead of machine time."""
+    return 0.0 if _ahead_us is None else _ahead_us() / 1_000_000
+
+
+def machine_now() -> datetime:
+    """Return the machine's time: aware, UTC, in whole milliseconds; for what is compared with the clocks of others."""
     return whole_milliseconds(datetime.now(UTC))
+
+
+def machine_time(at: datetime) -> datetime:
+    """Return the machine's time at the service time `at`, if the clock was not moved in between."""
+    return at if _ahead_us is None else at - _ahead_us() * _MICROSECOND
 
 
 def whole_milliseconds(at: datetime) -> datetime:

@@ -4,12 +4,13 @@ Ids sort by creation time, so the id of a stored row also determines its weekly 
 """
 
 import os
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from uuid import UUID
+
+from engine.base import clock
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base32, lower case
 _VALUE = {letter: index for index, letter in enumerate(ALPHABET)}
@@ -55,7 +56,7 @@ class WrongId(ValueError):  # noqa: N818 - named for what the caller gave
 
 def uuid7(at_ms: int | None = None, entropy: bytes | None = None) -> UUID:
     """Return a new UUIDv7 (RFC 9562 section 5.7); `at_ms` is Unix time in milliseconds, by default the present."""
-    milliseconds = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+    milliseconds = clock.unix_ms() if at_ms is None else at_ms
     random = int.from_bytes(entropy or _random_bytes(), "big")
     return UUID(int=(milliseconds << 80) | (random & _RANDOM) | _VERSION)
 
@@ -80,7 +81,7 @@ os.register_at_fork(after_in_child=_entropy.clear)  # parent and child must not 
 
 def uuid7s(count: int, at_ms: int | None = None) -> Iterator[UUID]:
     """Yield `count` UUIDv7s in ascending order: the random part counts up within the call."""
-    milliseconds = time.time_ns() // 1_000_000 if at_ms is None else at_ms
+    milliseconds = clock.unix_ms() if at_ms is None else at_ms
     start = int.from_bytes(os.urandom(10), "big") >> 7  # headroom: adding `count` cannot overflow
     for step in range(count):
         random = start + step

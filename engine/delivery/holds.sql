@@ -10,7 +10,7 @@ WHERE ended OR until <= (SELECT clock_timestamp()) ORDER BY created_at, id;
 
 -- name: put_hold
 -- Create hold $1 of kind $2 on target $3 with reason $4 and end $5, or give an existing hold the new reason and end.
-INSERT INTO holds (id, kind, target, reason, until) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO holds (id, kind, target, reason, until, created_at) VALUES ($1, $2, $3, $4, $5, now())
 ON CONFLICT (kind, target) WHERE NOT ended DO UPDATE SET reason = EXCLUDED.reason, until = EXCLUDED.until
 RETURNING id, kind, target, reason, created_at, until;
 

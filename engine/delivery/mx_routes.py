@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from hashlib import blake2b
 from ipaddress import ip_address
@@ -11,6 +10,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from engine.base.clock import monotonic
 from engine.base.netaddr import is_public
 from engine.base.settings import Settings
 from engine.delivery.routes import MailHost, Route, Unroutable
@@ -62,7 +62,7 @@ class Router:
         simulator: Route | None = None,
         rng: random.Random | None = None,
         capacity: int = 50_000,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._resolver = resolver
         self._port = port

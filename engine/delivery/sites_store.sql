@@ -8,7 +8,7 @@ SELECT name, rule::text, why, changed_at FROM site_rules WHERE name = $1 FOR UPD
 
 -- name: write_rule
 -- Set the rule for name $1 to $2, with reason $3.
-INSERT INTO site_rules (name, rule, why) VALUES ($1, $2::jsonb, $3)
+INSERT INTO site_rules (name, rule, why, changed_at) VALUES ($1, $2::jsonb, $3, now())
 ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, why = excluded.why, changed_at = now();
 
 -- name: delete_rule
@@ -17,8 +17,9 @@ DELETE FROM site_rules WHERE name = $1 RETURNING name;
 
 -- name: write_states
 -- Store the states $4 that process $1 reports of sites $2 with hosts $3 (comma-separated).
-INSERT INTO site_states (site, process, hosts, state)
-SELECT n.site, $1, string_to_array(n.hosts, ','), n.state::jsonb FROM unnest($2::text[], $3::text[], $4::text[]) AS n (site, hosts, state)
+INSERT INTO site_states (site, process, hosts, state, updated_at)
+SELECT n.site, $1, string_to_array(n.hosts, ','), n.state::jsonb, now()
+FROM unnest($2::text[], $3::text[], $4::text[]) AS n (site, hosts, state)
 ON CONFLICT (site, process) DO UPDATE SET hosts = excluded.hosts, state = excluded.state, updated_at = now();
 
 -- name: read_states

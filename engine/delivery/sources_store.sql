@@ -4,7 +4,7 @@ SELECT name, members::text FROM source_pools ORDER BY name;
 
 -- name: write_pool
 -- Set the members of pool $1 to $2.
-INSERT INTO source_pools (name, members) VALUES ($1, $2::jsonb)
+INSERT INTO source_pools (name, members, changed_at) VALUES ($1, $2::jsonb, now())
 ON CONFLICT (name) DO UPDATE SET members = excluded.members, changed_at = now();
 
 -- name: delete_pool
@@ -18,7 +18,7 @@ SELECT stream, account_id, pool FROM source_assignments ORDER BY stream, account
 
 -- name: write_assignment
 -- Assign stream $1 of account $2 (null: all accounts) to pool $3.
-INSERT INTO source_assignments (stream, account_id, pool) VALUES ($1, $2, $3)
+INSERT INTO source_assignments (stream, account_id, pool, changed_at) VALUES ($1, $2, $3, now())
 ON CONFLICT (stream, account_id) DO UPDATE SET pool = excluded.pool, changed_at = now();
 
 -- name: delete_assignment
@@ -31,7 +31,7 @@ SELECT ip, started_on, plan FROM source_warmups ORDER BY ip;
 
 -- name: write_warmup
 -- Warm up address $1 from day $2 on with plan $3.
-INSERT INTO source_warmups (ip, started_on, plan) VALUES ($1, $2, $3::bigint[])
+INSERT INTO source_warmups (ip, started_on, plan, changed_at) VALUES ($1, $2, $3::bigint[], now())
 ON CONFLICT (ip) DO UPDATE SET started_on = excluded.started_on, plan = excluded.plan, changed_at = now();
 
 -- name: delete_warmup

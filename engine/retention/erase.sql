@@ -17,7 +17,7 @@ UPDATE accounts SET status = 'closing' WHERE id = ANY ($1::uuid[]) AND status <>
 
 -- name: hold_all
 -- Hold all mail of the account with public id $2, by hold $1 with reason $3 or by the existing hold.
-INSERT INTO holds (id, kind, target, reason) VALUES ($1, 'account', $2, $3)
+INSERT INTO holds (id, kind, target, reason, created_at) VALUES ($1, 'account', $2, $3, now())
 ON CONFLICT (kind, target) WHERE NOT ended DO UPDATE SET reason = excluded.reason, until = NULL;
 
 -- name: unsent

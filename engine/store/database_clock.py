@@ -1,10 +1,10 @@
 """Read the time of the database server, by which due times are set and compared, so that a wrong host clock does no
 harm.
 
-A task reads it once and continues with the monotonic clock, which is never set.
+A task reads it once and continues with the monotonic clock, which is never set: that of service time, which the
+database has too.
 """
 
-import time
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -19,7 +19,7 @@ class DatabaseClock:
 
     def __init__(self, at: datetime) -> None:
         self._at = at
-        self._since = time.monotonic()
+        self._since = clock.monotonic()
 
     @classmethod
     async def read(cls, source: Source) -> "DatabaseClock":
@@ -28,7 +28,7 @@ class DatabaseClock:
 
     def now(self) -> datetime:
         """Return the current time: aware, UTC, in whole milliseconds."""
-        return clock.whole_milliseconds(self._at + timedelta(seconds=time.monotonic() - self._since))
+        return clock.whole_milliseconds(self._at + timedelta(seconds=clock.monotonic() - self._since))
 
 
 async def new_time(connection: Conn) -> datetime:

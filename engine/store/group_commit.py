@@ -7,10 +7,12 @@ flushed together.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from engine.store import service_time
 from engine.store.pace import PACE
 
+MOVING_INTERVAL_S: Final = 0.005  # while the clock of local mode moves; measured: ops/decisions/0100
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -120,9 +122,11 @@ class GroupCommit(Generic[Item, Result]):
                 self._batch = []
 
     async def _pace(self) -> None:
-        """Under load, let the batch grow until the interval since the last flush has passed."""
+        """Under load, let the batch grow until the interval since the last flush has passed. A moving clock waits for
+        each flush at each of its stops: then the interval is short."""
         clock = asyncio.get_running_loop().time
-        left = self._last_at + self._min_interval_s - clock()
+        interval_s = min(self._min_interval_s, MOVING_INTERVAL_S) if service_time.moves() else self._min_interval_s
+        left = self._last_at + interval_s - clock()
         if left > 0 and self._count < self._max_items:
             await asyncio.sleep(left)
         self._last_at = clock()

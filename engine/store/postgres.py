@@ -335,12 +335,20 @@ def _settings(name: str) -> dict[str, str]:
     return {
         "application_name": f"waybill {name}",
         "timezone": "UTC",
+        **clock_settings(),
         "lock_timeout": f"{LOCK_TIMEOUT_S}s",
         "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
         "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_S}s",
         "synchronous_commit": "on",  # a 202 means that the message is on disk, whatever the server's default is
         "jit": "off",
     }
+
+
+def clock_settings() -> dict[str, str]:
+    """Return the setting with which a session has service time where that can move, in local mode: there `now()` is the
+    function of the schema `clock`, if that exists. `pg_catalog` must be named, or it would come first.
+    """
+    return {"search_path": '"$user", public, clock, pg_catalog'} if clock.can_move() else {}
 
 
 async def _require_settings(source: asyncpg.Pool | asyncpg.Connection) -> None:
@@ -355,12 +363,15 @@ async def connect(
     name: str,
     timeout_s: float = ACQUIRE_TIMEOUT_S,
     command_timeout_s: float | None = None,
+    service_time: bool = False,
 ) -> asyncpg.Connection:
     """Open one session without the pool's time limits, on the server of the URL that accepts writes.
 
+    It has machine time, as migrations need, unless `service_time` is set.
+
     Raises DatabaseUnavailable, DatabaseLoginRefused or DatabaseMissing.
     """
-    settings = {"application_name": f"waybill {name}", "timezone": "UTC"}
+    settings = {"application_name": f"waybill {name}", "timezone": "UTC"} | (clock_settings() if service_time else {})
     return await _connected(database_url, settings, timeout_s, command_timeout_s)
 
 

@@ -73,7 +73,7 @@ class ProcessRegistration:
         self._id = ids.uuid7()
         self._kind = kind
         self._name = name
-        self._since = clock.now()
+        self._since = clock.machine_now()
         self._figures = figures
 
     async def run(self) -> None:

@@ -5,7 +5,6 @@ Everything that name servers do is a value (`Records`, `NoData`, `NxDomain`, `Te
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, Generic, Literal, TypeVar
@@ -25,6 +24,7 @@ from dns.rdtypes.ANY.TLSA import TLSA
 from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
+from engine.base.clock import monotonic
 from engine.base.settings import HostPort, Settings
 from engine.store.deadlines import within
 from engine.store.dns_exchange import DnsQuestion, NoName, RecordType, over_tcp, over_udp
@@ -148,7 +148,7 @@ class Resolver:
         query_timeout_s: float = 3.0,
         budget_s: float = 12.0,  # with 4 s for MX addresses and 4 s for TLS policies: 20 s of DNS a message at most
         capacity: int = 100_000,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         if not servers:
             raise ValueError("a resolver needs at least one server")

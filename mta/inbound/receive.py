@@ -16,6 +16,7 @@ from msgspec import structs
 from engine.authentication import judge
 from engine.authentication.dns import AuthenticationDns
 from engine.authentication.results import AuthenticationVerdicts
+from engine.base import clock
 from engine.base.settings import Settings
 from engine.mail.received import ReceivedSummary, summarise
 from engine.mail.received_header import read_header
@@ -181,7 +182,7 @@ class IncomingMessages:
 
     async def _authenticated(self, envelope: ReceivedEnvelope, raw: bytes) -> AuthenticationVerdicts:
         origin = judge.MessageOrigin(envelope.remote_ip, envelope.helo, envelope.sender, self._mail_host)
-        return await judge.authenticate(raw, origin, self._dns, at=int(time.time()))
+        return await judge.authenticate(raw, origin, self._dns, at=clock.unix_s())
 
     def _is_refused(self, scan: ScanResult) -> bool:
         limit, score = self._reject_score, scan.spam_score

@@ -132,7 +132,7 @@ class DeliveryWorker:
         if not self._site.waiting or self._seat.stopped:
             return None
         self._claimed = claim
-        self._site.busy[id(self)] = time.monotonic()
+        self._site.busy[id(self)] = clock.monotonic()
         opened = await self._open(claim)
         self._site.busy.pop(id(self))
         if isinstance(opened, FailedConnection):
@@ -176,7 +176,7 @@ class DeliveryWorker:
                     return
                 continue
             self._begun, self._current = None, delivery
-            if delivery.envelope is None and time.monotonic() - delivery.loaded_at > STALE_S:
+            if delivery.envelope is None and clock.monotonic() - delivery.loaded_at > STALE_S:
                 await self._suppression.repeat(delivery)
             if not delivery.addresses:
                 self._completer.settle(delivery, without_recipients(delivery))
@@ -202,7 +202,7 @@ class DeliveryWorker:
         if self._begun is not None:
             return False
         pacer = self._pacer
-        if pacer.excess or pacer.paused(time.monotonic()):
+        if pacer.excess or pacer.paused(clock.monotonic()):
             return True
         return connection.messages_sent >= TURN and self._site.crowded
 
@@ -229,7 +229,7 @@ class DeliveryWorker:
         delivery = waiting.peek()
         if delivery is None or self._seat.stopped or pacer.excess or not self._permission.granted(delivery):
             return None
-        if time.monotonic() - delivery.loaded_at > STALE_S or delivery.row.mime is None:
+        if clock.monotonic() - delivery.loaded_at > STALE_S or delivery.row.mime is None:
             return None
         if self._completer.is_behind(delivery):
             return None
@@ -272,10 +272,10 @@ class DeliveryWorker:
             self._counted.add(delivery.row.domain)
             self._security.count(delivery.row.domain, self._sessions)
         started = clock.now()
-        began = self._site.busy[id(self)] = time.monotonic()
+        began = self._site.busy[id(self)] = clock.monotonic()
         transaction = await self._send(connection, delivery, upcoming)
         self._site.busy.pop(id(self))
-        lasted = time.monotonic() - began
+        lasted = clock.monotonic() - began
         if reused:
             metrics.TALLY.add(metrics.CONNECTIONS, "reused")
         if self._connections.pipelining.wants_again(self._site.name, transaction):
@@ -352,8 +352,8 @@ class DeliveryWorker:
             if deferred or (
                 outcome.verdict is not Verdict.DELIVERED and pacer.limits.asks_to_slow_down(outcome.diagnostic)
             ):
-                if pacer.pushed_back(time.monotonic(), began, outcome.diagnostic):
-                    self._back_off.pause(self._site.group, pacer.paused_until - time.monotonic())
+                if pacer.pushed_back(clock.monotonic(), began, outcome.diagnostic):
+                    self._back_off.pause(self._site.group, pacer.paused_until - clock.monotonic())
                 return
         if any(outcome.verdict is Verdict.DELIVERED for outcome in outcomes):
             pacer.succeeded()

@@ -4,7 +4,6 @@ The signature is made once per message: a retry finds it in its row, the other d
 """
 
 import asyncio
-import time
 from collections import OrderedDict
 from uuid import UUID
 
@@ -12,6 +11,7 @@ import asyncpg
 import msgspec
 
 from engine.authentication import dkim_signing as dkim
+from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.queue import Row
@@ -105,10 +105,10 @@ class EnvelopeBuilder:
         if not keys:
             return b""
         if row.total == len(delivery.pairs):
-            return dkim.sign(_body(row), keys, at=int(time.time()))
+            return dkim.sign(_body(row), keys, at=clock.unix_s())
         known = self._recent.get(row.message_id)
         if known is None:
-            known = self._recent[row.message_id] = dkim.sign(_body(row), keys, at=int(time.time()))
+            known = self._recent[row.message_id] = dkim.sign(_body(row), keys, at=clock.unix_s())
             if len(self._recent) > _KEPT_SIGNATURES:
                 self._recent.popitem(last=False)
         return known

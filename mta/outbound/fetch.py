@@ -22,6 +22,7 @@ from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.hints import HintReader, WokenShards
 from engine.delivery.queue import BROADCAST_PRIORITY, DueKey, Holder
+from engine.store import service_time
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.pace import PACE
 from engine.store.redis import RedisUnavailable
@@ -197,6 +198,7 @@ class FetchStage:
 
     async def follow_due_times(self) -> None:
         """Take what has fallen due, until cancelled."""
+        service_time.on_step(self._look_now)
         while True:
             try:
                 async with asyncio.timeout(PACE.interval(DUE_EVERY_S, DUE_QUIET_S)):
@@ -209,6 +211,10 @@ class FetchStage:
             except DatabaseUnavailable as error:
                 _log.warning("due rows not read", error=repr(error))
                 await asyncio.sleep(0.5)
+
+    def _look_now(self) -> None:
+        self._look_at = 0.0
+        self._active.refill.set()
 
     async def _take_due(self) -> None:
         owned = self._ownership.shards

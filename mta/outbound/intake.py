@@ -1,10 +1,10 @@
 """Takes loaded rows into memory: each becomes a delivery in the active queue and is handed to routing by domain."""
 
-import time
 from collections.abc import Iterable
 
 import structlog
 
+from engine.base import clock
 from engine.base.secrets import Unsealable
 from engine.delivery.queue import Row
 from engine.delivery.sealed_mail import UNREADABLE, MailSealer
@@ -70,7 +70,7 @@ class RowIntake:
 
     def _added(self, rows: Iterable[Row]) -> list[ActiveDelivery]:
         """Add to the active queue the rows that this process may take; return their deliveries."""
-        now = time.monotonic()
+        now = clock.monotonic()
         fresh: list[ActiveDelivery] = []
         for row in rows:
             if self._may_take(row):

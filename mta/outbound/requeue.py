@@ -2,7 +2,6 @@
 connection. Their rows fall due again later, and a wait of more than 30 s is recorded on the waybill."""
 
 import random
-import time
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -53,7 +52,7 @@ class Requeuer:
 
     async def until_probe(self, pacer: Pacer, parked: list[ActiveDelivery]) -> None:
         """Put deliveries back until the paused servers are probed."""
-        left_s = max(0.0, pacer.paused_until - time.monotonic())
+        left_s = max(0.0, pacer.paused_until - clock.monotonic())
         spread_s = min(SPREAD_S, left_s)
         for number in range(_PARTS):
             part = parked[number::_PARTS]
@@ -63,7 +62,7 @@ class Requeuer:
 
     async def until_turn(self, site: Site, parked: list[ActiveDelivery]) -> None:
         """Put deliveries back until the site has probably worked off what waits before them."""
-        reason = waits_for(site, time.monotonic())
+        reason = waits_for(site, clock.monotonic())
         if reason == QueuedReason.CONNECTION_SLOT:
             await self._until_slot(parked)
             return
@@ -85,7 +84,7 @@ class Requeuer:
 
     def _until(self, count: int) -> datetime:
         """Return when the mail that waits for connections already may be through; `count` more wait from now on."""
-        now = time.monotonic()
+        now = clock.monotonic()
         while self._returns and self._returns[0] < now:
             heappop(self._returns)
         wait_s = min(MAX_TURN_S, max(MIN_TURN_S, len(self._returns) / max(self.openings_per_s, 1.0)))

@@ -6,7 +6,7 @@ SELECT EXISTS (SELECT FROM shard_rehomings) AS found;
 -- The domains with rows to move in the shards $1, with their present parts, and whether the change is older than $2
 -- seconds, so that every process has heard of it.
 SELECT r.shard, r.domain, coalesce(s.parts, 1)::int AS parts, r.began_at,
-       r.began_at < clock_timestamp() - make_interval(secs => $2) AS over
+       r.began_at < pg_catalog.clock_timestamp() - make_interval(secs => $2) AS over
 FROM shard_rehomings r LEFT JOIN shard_splits s ON s.domain = r.domain
 WHERE r.shard = ANY($1::int[]) ORDER BY r.began_at, r.shard, r.domain;
 

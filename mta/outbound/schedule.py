@@ -106,7 +106,7 @@ class ScheduleStage:
 
     async def put(self, site: Site, mail: list[ActiveDelivery]) -> None:
         """Let deliveries wait for their site and start workers; while its servers are paused, requeue the mail."""
-        if site.pacer.paused(time.monotonic()):
+        if site.pacer.paused(clock.monotonic()):
             await self._requeuer.until_probe(site.pacer, mail)
             return
         for one in mail:
@@ -149,7 +149,7 @@ class ScheduleStage:
             self._table.wake(site)
         if self._active.closed:
             return
-        now = time.monotonic()
+        now = clock.monotonic()
         wish = site.wishes(now, self._turn_s)
         if not wish:
             return
@@ -206,7 +206,7 @@ class ScheduleStage:
         """Return how many connections the sites of a pacer could use now."""
         group = self._table.group_of(pacer)
         waiting = 0 if group is None or self._active.closed else sum(len(site.waiting) for site in group.sites)
-        if not waiting or pacer.paused(time.monotonic()):
+        if not waiting or pacer.paused(clock.monotonic()):
             return pacer.open
         return min(max(pacer.most, pacer.open), pacer.open + waiting, pacer.limits.connections)
 
@@ -217,7 +217,7 @@ class ScheduleStage:
             return
         for _ in range(pacer.open - pacer.share):
             group.make_room()
-        if pacer.paused(time.monotonic()):
+        if pacer.paused(clock.monotonic()):
             self._back_off.pause(group)
         for site in list(group.sites):
             if site.waiting:
@@ -242,14 +242,14 @@ class ScheduleStage:
                 await self._requeuer.relieve(self._table.awake)
                 await self.tend_sources()
             if ticks % (LOOK_LATE_S / TEND_S) == 0:
-                await self._requeuer.send_back_late(self._table.awake, time.monotonic())
+                await self._requeuer.send_back_late(self._table.awake, clock.monotonic())
                 self._forget_rested()
             if ticks % ((MEASURE_S if self._back_off.has_news else SHOW_EVERY_S) / TEND_S) == 0:
                 await self._show()
 
     def _tend_awake(self) -> None:
         """Staff the sites with mail; forget those without mail and workers, once they need not rest."""
-        now = time.monotonic()
+        now = clock.monotonic()
         for site in self._table.awake:
             if site.waiting and site.pacer.paused(now):
                 self._back_off.pause(site.group)
@@ -311,8 +311,8 @@ class ScheduleStage:
         try:
             if states := self._states():
                 await sites_store.write_states(self._pool, self._process, states)
-            if time.monotonic() > self._forget_at:
-                self._forget_at = time.monotonic() + 3600
+            if clock.monotonic() > self._forget_at:
+                self._forget_at = clock.monotonic() + 3600
                 await sites_store.forget_states(self._pool, clock.now() - FORGET_AFTER)
         except (DatabaseUnavailable, BadData) as error:
             _log.warning("site states not written", error=repr(error))

@@ -1,10 +1,10 @@
 """Checks suppressions a second time: an address may have been suppressed after its message was accepted."""
 
-import time
 from collections.abc import Sequence
 
 import asyncpg
 
+from engine.base import clock
 from engine.mail.address import canonical
 from engine.sending.suppressions import store as suppressions
 from engine.store.database_errors import DatabaseUnavailable
@@ -42,4 +42,4 @@ class SuppressionCheck:
             await self.mark([delivery])
         except DatabaseUnavailable:
             return
-        delivery.loaded_at = time.monotonic()
+        delivery.loaded_at = clock.monotonic()

@@ -28,8 +28,10 @@ from engine.mail.simulator import SimulatedOutcome, simulated_outcome
 from engine.sending.complaint import complain
 from engine.sending.domains.records import bounce_domain
 from engine.sending.settle import DeliveryAttempt
+from engine.store import service_time
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
+from engine.store.service_time import Wake
 from mta.smtp.client.report_mail import send_report
 
 DELAY_S = 3.0
@@ -128,20 +130,21 @@ class SimulatedComplaints:
             oldest = [pending[0].due for pending in (self._waiting, self._mailed) if pending]
             if not oldest:
                 self._came.clear()
-                await self._came.wait()
+                with service_time.resting():
+                    await self._came.wait()
                 continue
             # Mail that comes meanwhile may be due before the oldest that waits for its confirmation.
-            await asyncio.sleep(min(max(0.0, min(oldest) - time.monotonic()), self._delay_s))
+            await service_time.sleep(min(max(0.0, min(oldest) - clock.monotonic()), self._delay_s), Wake.APPOINTMENT)
             if not await self._next():
                 await asyncio.sleep(AGAIN_S)
 
     def _add(self, message: UUID, place: int) -> None:
-        self._waiting.append(PendingComplaint(time.monotonic() + self._delay_s, message, place))
+        self._waiting.append(PendingComplaint(clock.monotonic() + self._delay_s, message, place))
         self._came.set()
 
     async def _next(self) -> bool:
         """Make the complaints that are due; return False, and keep one pending, if PostgreSQL is unavailable."""
-        now = time.monotonic()
+        now = clock.monotonic()
         while self._mailed and self._mailed[0].due <= now:
             if not await self._recorded(self._mailed[0]):
                 return False
@@ -149,7 +152,7 @@ class SimulatedComplaints:
         if self._waiting and self._waiting[0].due <= now:
             one = self._waiting[0]
             if await self._mail(one):
-                self._mailed.append(structs.replace(one, due=time.monotonic() + self._confirm_s))
+                self._mailed.append(structs.replace(one, due=clock.monotonic() + self._confirm_s))
             elif not await self._recorded(one):
                 return False
             self._waiting.popleft()

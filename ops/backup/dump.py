@@ -19,6 +19,7 @@ from msgspec import Struct
 from engine.base import ids
 from engine.base.secrets import Pepper
 from engine.base.version import version
+from engine.store import clock_schema
 from engine.store.queries import Queries
 from ops.backup import manifest
 from ops.backup.manifest import (
@@ -89,6 +90,7 @@ async def dump(
         in_flight = await _IN_FLIGHT.first(connection)
         assert snapshot is not None
         assert in_flight is not None
+        ahead_us = await clock_schema.ahead_us(connection)
         migrations = await MIGRATIONS.fetch(connection)
         found = await tables(connection)
         await _lock_schema(connection, found)
@@ -112,6 +114,7 @@ async def dump(
         accounts=accounts,
         events=events,
         in_flight=in_flight,
+        ahead_s=ahead_us / 1_000_000,
     )
     sync_folder(folder)
     manifest.write(folder, made)

@@ -63,6 +63,7 @@ class Manifest(Struct, frozen=True):
     events: int
     in_flight: InFlight
     previous_pepper: str | None = None  # fingerprint; while the pepper is being changed
+    ahead_s: float = 0.0  # how far the clock had been moved, in local mode
 
     @property
     def rows(self) -> int:

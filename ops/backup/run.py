@@ -200,4 +200,4 @@ def _told(made: Manifest, folder: Path) -> dict[str, Any]:
         "events": made.events,
         "inFlight": msgspec.to_builtins(made.in_flight),
         "tookS": made.took_s,
-    }
+    } | ({"clockAheadS": made.ahead_s} if made.ahead_s else {})

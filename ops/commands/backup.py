@@ -1,5 +1,6 @@
 """`ops backup` and `ops restore`."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -51,6 +52,12 @@ def restore(*, folder: Path, hold: bool, dry_run: bool, as_json: bool) -> None:
         click.echo(
             "\nKeys, sessions and members are as at the backup: revoke again those that were revoked since."
             + ("\nAll mail is held. Check `ops queue`, then run `ops queue resume --all`." if hold else ""),
+            err=True,
+        )
+    if done.get("clockAheadS") and not as_json:
+        click.echo(
+            f"The clock had been moved {timedelta(seconds=round(done['clockAheadS']))} ahead. That was not restored, so"
+            " some records have dates in the future. In local mode, `ops clock to TIME` moves the clock again.",
             err=True,
         )
     if done.get("broken"):

@@ -13,6 +13,7 @@ import asyncpg
 import click
 
 from engine.base.settings import BadSetting, Loaded, Settings, load
+from engine.store import service_time
 from ops import admin
 from ops.commands.failures import EXPECTED, sentence
 from ops.commands.output import cell, console, line, print_json, record, show, show_rows, table
@@ -52,9 +53,11 @@ def loaded() -> Loaded:
 def attached() -> Settings:
     """Return the settings of the service that runs here; ends the command with an error if none runs."""
     try:
-        return attach(loaded())
+        settings = attach(loaded())
     except NotRunning as error:
         fail(str(error))
+    service_time.join(settings)
+    return settings
 
 
 def in_database(

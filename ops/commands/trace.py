@@ -79,7 +79,7 @@ def follow(settings: Settings, *, domain: str, ends: float | None) -> Iterator[d
 async def renew(connection: asyncpg.Connection, trace: UUID, domain: str) -> None:
     """Start or prolong a trace; every mta process applies it within half a second."""
     async with connection.transaction():
-        await _BEGIN.execute(connection, trace, domain, clock.now() + timedelta(seconds=LASTS_S))
+        await _BEGIN.execute(connection, trace, domain, clock.machine_now() + timedelta(seconds=LASTS_S))
         await bump(connection, "traces")
 
 

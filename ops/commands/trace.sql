@@ -4,4 +4,4 @@ INSERT INTO traces (id, domain, expires_at) VALUES ($1, $2, $3) ON CONFLICT (id)
 
 -- name: end_trace
 -- Delete trace $1 and all expired traces.
-DELETE FROM traces WHERE id = $1 OR expires_at < now();
+DELETE FROM traces WHERE id = $1 OR expires_at < pg_catalog.now();

@@ -104,7 +104,11 @@ async def connect(settings: Settings) -> asyncpg.Connection:
     """Open a connection for the checks; raises any error that the operator's URL or server causes."""
     assert settings.database_url is not None
     return await postgres.connect(
-        settings.database_url, name="doctor", timeout_s=CONNECT_TIMEOUT_S, command_timeout_s=ASK_TIMEOUT_S
+        settings.database_url,
+        name="doctor",
+        timeout_s=CONNECT_TIMEOUT_S,
+        command_timeout_s=ASK_TIMEOUT_S,
+        service_time=True,
     )
 
 
@@ -117,9 +121,9 @@ async def _run_check(check: str, run: Callable[[], Awaitable[DoctorFinding]]) ->
 
 
 async def _server(connection: asyncpg.Connection) -> list[DoctorFinding]:
-    before = clock.now()
+    before = clock.machine_now()
     facts = await _FACTS.first(connection)
-    after = clock.now()
+    after = clock.machine_now()
     assert facts is not None
     skew_s = (facts.now - min(max(facts.now, before), after)).total_seconds()  # within the round trip: 0
     return [_version(facts), _durability(facts), _replicas(facts), _connections(facts), _skew(skew_s)]

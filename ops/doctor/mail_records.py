@@ -7,12 +7,12 @@ records are in `ops.doctor.names`.
 
 import asyncio
 import ssl
-import time
 from ipaddress import ip_address
 
 from engine.accounts import platform_account
 from engine.authentication.dkim_signing import SigningKey
 from engine.authentication.spf import SpfClient, check_host
+from engine.base import clock
 from engine.base.settings import Settings, variable
 from engine.sending.domains import records, sample
 from engine.sending.domains import store as domains
@@ -55,7 +55,7 @@ async def _spf(resolver: Resolver, settings: Settings, name: str) -> DoctorFindi
     failed = []
     for address in [*of_host, *others]:
         client = SpfClient(ip_address(address), mail_from=f"postmaster@{name}", helo=host)
-        result = await check_host(resolver, client, at=int(time.time()), max_seconds=TIMEOUT_S)
+        result = await check_host(resolver, client, at=int(clock.machine_now().timestamp()), max_seconds=TIMEOUT_S)
         if result.result == "temperror":
             return bad(check, result.detail, REPEAT)
         if result.result != "pass":

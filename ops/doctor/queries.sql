@@ -5,7 +5,7 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('f
        current_setting('full_page_writes') AS full_page_writes,
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS connections,
        (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
-       clock_timestamp() AS now,
+       pg_catalog.clock_timestamp() AS now,
        (SELECT count(*)::int FROM pg_stat_replication) AS replicas,
        (SELECT count(*)::int FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS synchronous,
        current_setting('synchronous_standby_names') AS wanted;
@@ -24,7 +24,7 @@ CROSS JOIN LATERAL (
 SELECT ($1::int - (SELECT count(*) FROM shard_owners o JOIN shard_members m ON m.id = o.owner WHERE o.shard < $1))::int
            AS unowned,
        (SELECT count(*)::int FROM shard_members) AS members,
-       ARRAY(SELECT name FROM shard_members WHERE expires_at < clock_timestamp() ORDER BY name) AS expired;
+       ARRAY(SELECT name FROM shard_members WHERE expires_at < pg_catalog.clock_timestamp() ORDER BY name) AS expired;
 
 -- name: verified_domains
 -- The newest verified domains, at most $1.

@@ -7,7 +7,7 @@ INSERT INTO installation (shards, pepper_print) VALUES ($1, $2) ON CONFLICT DO N
 -- running mta processes on the number of shards.
 SELECT shards, pepper_print, previous_print,
        EXISTS (SELECT FROM api_keys) OR EXISTS (SELECT FROM sessions) AS peppered,
-       EXISTS (SELECT FROM queue) OR EXISTS (SELECT FROM shard_members WHERE expires_at > clock_timestamp()) AS sharded
+       EXISTS (SELECT FROM queue) OR EXISTS (SELECT FROM shard_members WHERE expires_at > pg_catalog.clock_timestamp()) AS sharded
 FROM installation;
 
 -- name: adopt_installation
@@ -28,4 +28,4 @@ UPDATE installation SET
 -- name: namesakes
 -- Names and lease ends of the members with a valid lease whose name is in $1.
 SELECT name, max(expires_at) AS expires_at FROM shard_members
-WHERE name = ANY($1::text[]) AND expires_at > clock_timestamp() GROUP BY name;
+WHERE name = ANY($1::text[]) AND expires_at > pg_catalog.clock_timestamp() GROUP BY name;

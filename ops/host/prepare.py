@@ -16,9 +16,11 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from engine.base.settings import BadSetting, Settings, load, variable
+from engine.store import clock_schema, service_time
 from engine.store import redis as redis_store
 from engine.store.database_errors import BehindPooler, DatabaseError, DatabaseUnavailable
 from engine.store.migrate import MigrationError, migrate
+from engine.store.postgres import connect
 from mta.outbound.source_ips.addresses import check_sources
 from ops.host.cluster_check import ClusterMismatch, agree
 from ops.host.process_specs import runs_local_peers
@@ -53,6 +55,7 @@ async def _database(settings: Settings) -> dict[str, Any]:
     await patiently(lambda: _migrate(settings))
     for sentence in await patiently(lambda: agree(settings)):
         _say(sentence)
+    await patiently(lambda: _follow_clock(settings))
     return {}
 
 
@@ -61,6 +64,7 @@ async def _welcome(settings: Settings, terminal: bool) -> dict[str, Any]:  # noq
     from ops.host import first_run  # noqa: PLC0415
     from ops.host.console_access import console_lines  # noqa: PLC0415
 
+    service_time.join(settings)
     warning = await redis_warning(settings)
     made = await patiently(lambda: first_run.ensure(settings, settings.state)) if runs_local_peers(settings) else {}
     ways = smtp_lines(settings)
@@ -99,6 +103,28 @@ async def _migrate(settings: Settings) -> list[str]:
         return await migrate(settings.database_url)
     except MigrationError as error:
         raise NotPrepared(f"The database can't be brought up to date: {error}") from error
+
+
+async def _follow_clock(settings: Settings) -> None:
+    """In local mode, follow the clock of the database, which may be another one than at the last start; in live mode,
+    warn if it was moved."""
+    assert settings.database_url is not None
+    connection = await connect(settings.database_url, name="clock", timeout_s=30)
+    try:
+        ahead_us = await clock_schema.ahead_us(connection)
+    finally:
+        connection.terminate()
+    follower = service_time.join(settings)
+    if follower is not None:
+        follower.shared.begin(ahead_us)
+    if ahead_us:
+        days = f"{ahead_us / 86_400e6:.1f} days"
+        _say(
+            f"The clock of this installation is {days} ahead; see `ops clock`"
+            if follower is not None
+            else f"In local mode, the clock of this database was moved {days} ahead. Live mode does not follow it, and"
+            " records from then have dates in the future"
+        )
 
 
 async def redis_warning(settings: Settings) -> str | None:

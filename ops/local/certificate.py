@@ -6,7 +6,7 @@ that is told to trust the file needs no exception. They are no authority: trusti
 
 import os
 import ssl
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from engine.base import clock
 
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 _LIFE = timedelta(days=3_650)
@@ -37,7 +39,7 @@ def ensure(folder: Path, host: str = "localhost", now: datetime | None = None) -
 
     They are created if they are missing, lack one of the names, or expire within 30 days.
     """
-    at = now or datetime.now(UTC)
+    at = now or clock.machine_now()
     certificate, key = folder / _CERTIFICATE, folder / _KEY
     names = _alternative_names(host)
     if not (key.exists() and _holds(certificate, names, at)):

@@ -3,12 +3,13 @@
 import asyncio
 import re
 import sys
-import time
 from collections import deque
 from typing import Final
 
 from engine.base import clock
 from engine.mail.outgoing_reports import ReportedMail, bounce_report, complaint_report
+from engine.store import service_time
+from engine.store.service_time import Wake
 from mta.smtp.client.report_mail import send_report
 from ops.local.sink_script import SinkBehaviour, behaviour_of
 from ops.local.sink_store import SinkMessage
@@ -42,7 +43,7 @@ class ReportSender:
                 continue
             mail = ReportedMail(self._name, received.sender, recipient, received.content)
             report = _REPORTS[behaviour](mail, clock.now())
-            self._waiting.append((time.monotonic() + self._delay_s, received.sender, report))
+            self._waiting.append((clock.monotonic() + self._delay_s, received.sender, report))
             self._came.set()
 
     async def run(self) -> None:
@@ -50,9 +51,10 @@ class ReportSender:
         while True:
             if not self._waiting:
                 self._came.clear()
-                await self._came.wait()
+                with service_time.resting():
+                    await self._came.wait()
             due, recipient, report = self._waiting.popleft()
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await service_time.sleep(max(0.0, due - clock.monotonic()), Wake.APPOINTMENT)
             await self._send(recipient, report)
 
     async def _send(self, recipient: str, report: bytes) -> None:

@@ -29,7 +29,6 @@ import os
 import re
 import ssl
 import sys
-import time
 from collections import deque
 from collections.abc import Coroutine
 from datetime import timedelta
@@ -39,8 +38,8 @@ from typing import Any, Final, Self
 
 import uvloop
 
-from engine.base.clock import iso, now
-from engine.store import stopping
+from engine.base import clock
+from engine.store import service_time, stopping
 from ops.local import certificate
 from ops.local.report_sender import ReportSender
 from ops.local.sink_script import FirstTries, ScriptedReplies, ScriptedReply
@@ -91,7 +90,7 @@ class Sink:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._numbers = itertools.count(1)
-        at_ms = time.time_ns() // 1_000_000
+        at_ms = clock.unix_ms()
         # Keeps ids unique and in order when runs share a store.
         self._run = f"{at_ms if store is None else store.next_run(at_ms):x}"
 
@@ -187,7 +186,7 @@ class Sink:
         place = next(self._numbers)
         received = SinkMessage(
             id=f"{self._run}-{place}",
-            at=iso(now()),
+            at=clock.iso(clock.now()),
             sender=conversation.sender or "",
             recipients=tuple(conversation.recipients),
             helo=conversation.helo,
@@ -240,7 +239,7 @@ async def serve(
     reports = None if mx is None else ReportSender(mx, "sink.test")
     sink = Sink(store=store, tls=tls, remember=0, reports=reports)
     bound = await sink.start(host, port)
-    tasks = [asyncio.create_task(_tidy(store))]
+    tasks = [asyncio.create_task(_tidy(store)), asyncio.create_task(service_time.watch())]
     if reports is not None:
         tasks.append(asyncio.create_task(reports.run()))
     print(f"sink ready on {bound[0]}:{bound[1]}, keeping {store.mode.value} in {store.folder}", flush=True)
@@ -254,7 +253,7 @@ async def serve(
 async def _tidy(store: MailStore) -> None:
     """Delete old messages from the store every hour."""
     while True:
-        files = store.forget(before=iso(now() - KEPT), most=KEPT_MESSAGES)
+        files = store.forget(before=clock.iso(clock.now() - KEPT), most=KEPT_MESSAGES)
         if files:
             await asyncio.to_thread(store.remove, files)
             print(f"sink forgot {len(files)} old messages", flush=True)
@@ -275,9 +274,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store", type=Path, required=True, help="folder for what arrives")
     parser.add_argument("--store-mode", type=StoreMode, choices=list(StoreMode), default=StoreMode.FILES)
     parser.add_argument("--reports-to", type=_address, help="HOST:PORT of the MX that takes reports; default: none")
+    parser.add_argument("--clock", type=Path, help="state folder of the service whose clock the sink follows")
     parser.add_argument("--no-tls", action="store_true", help="do not offer STARTTLS")
     given = parser.parse_args(arguments)
     os.umask(0o077)  # stored mail must not be readable by other users of this host
+    if given.clock is not None:
+        service_time.join_at(given.clock)
     tls = None if given.no_tls else certificate.server_context(given.store)
     with MailStore(given.store, given.store_mode) as store:
         try:

@@ -227,9 +227,9 @@ async def _check_log_ends(pool: asyncpg.Pool, _: Settings) -> None:
 
 
 JOBS = (
-    Job("gauges", every_s=5, run=count_queue, share=0.01, quiet_s=30),  # counts the whole queue
-    Job("backlog", every_s=15, run=look, quiet_s=30),
-    Job("log ends", every_s=60, run=_check_log_ends),
+    Job("gauges", every_s=5, run=count_queue, share=0.01, quiet_s=30, machine=True),  # counts the whole queue
+    Job("backlog", every_s=15, run=look, quiet_s=30, machine=True),
+    Job("log ends", every_s=60, run=_check_log_ends, machine=True),
 )
 
 

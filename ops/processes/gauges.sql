@@ -42,7 +42,7 @@ WHERE updated_at > $1 GROUP BY 1;
 
 -- name: deliverers
 -- Number of delivering members, and of the shards below $1 that none of them owns.
-SELECT (SELECT count(*) FROM shard_members WHERE expires_at > clock_timestamp()) AS members,
+SELECT (SELECT count(*) FROM shard_members WHERE expires_at > pg_catalog.clock_timestamp()) AS members,
        $1::int - (SELECT count(*) FROM shard_owners o JOIN shard_members m ON m.id = o.owner WHERE o.shard < $1::int) AS free;
 
 -- name: sessions
@@ -51,8 +51,8 @@ SELECT (SELECT count(*) FROM shard_members WHERE expires_at > clock_timestamp())
 SELECT CASE WHEN application_name LIKE 'waybill %' THEN split_part(substr(application_name, 9), ' ', 1) ELSE 'others' END AS process,
        CASE WHEN wait_event_type = 'Lock' THEN 'waiting for a lock' ELSE coalesce(state, 'unknown') END AS state,
        count(*) AS sessions,
-       coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8 AS transaction_s,
-       coalesce(max(extract(epoch FROM clock_timestamp() - state_change)) FILTER (WHERE wait_event_type = 'Lock'), 0)::float8 AS lock_s,
+       coalesce(max(extract(epoch FROM pg_catalog.clock_timestamp() - xact_start)), 0)::float8 AS transaction_s,
+       coalesce(max(extract(epoch FROM pg_catalog.clock_timestamp() - state_change)) FILTER (WHERE wait_event_type = 'Lock'), 0)::float8 AS lock_s,
        current_setting('max_connections')::bigint AS most
 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() GROUP BY 1, 2;
 

@@ -22,7 +22,7 @@ import mta.submission.process
 from engine.base import logs, scheduling
 from engine.base.netaddr import connect_host
 from engine.base.settings import BadSetting, Settings, load
-from engine.store import postgres, socket_activation, stopping
+from engine.store import postgres, service_time, socket_activation, stopping
 from engine.store.migrate import MigrationError
 from engine.store.pace import PACE
 from mta.outbound.source_ips.addresses import check_sources
@@ -58,6 +58,7 @@ def main() -> int:
     settings = load(os.environ).settings
     logs.configure("host", settings.log_level, settings.state)
     scheduling.yield_to_running()
+    service_time.join(settings)
     mta.process.give_way(NICENESS)
     os.umask(0o077)  # mail that the sink stores must not be readable by other users of this host
     postgres.share_pools(SESSIONS, IDLE_SESSION_S)

@@ -8,7 +8,7 @@ import uvloop
 
 from engine.base import logs
 from engine.base.settings import load
-from engine.store import socket_activation
+from engine.store import service_time, socket_activation
 from engine.store.migrate import MigrationError
 from mta.inbound.process import run
 from ops.host import sockets
@@ -22,6 +22,7 @@ def main() -> int:
     settings = load(os.environ).settings
     name: str = parser.parse_args().name
     logs.configure(name, settings.log_level, settings.state)
+    service_time.join(settings)
     try:
         # Most senders encrypt without checking the name (RFC 3207 4.1): a self-signed certificate beats none.
         own, key = configured(settings) or self_signed(settings, "mx")

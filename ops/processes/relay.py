@@ -9,7 +9,7 @@ import uvloop
 
 from engine.base import logs, scheduling
 from engine.base.settings import Settings, load, variable
-from engine.store import socket_activation
+from engine.store import service_time, socket_activation
 from engine.store.migrate import MigrationError
 from mta.submission.process import run
 from ops.host import sockets
@@ -23,6 +23,7 @@ def main() -> int:
     settings = load(os.environ).settings
     name: str = parser.parse_args().name
     logs.configure(name, settings.log_level, settings.state)
+    service_time.join(settings)
     scheduling.yield_to_running()
     try:
         own, key = certificate_files(settings)

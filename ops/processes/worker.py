@@ -41,12 +41,11 @@ from engine.sending import queue_admin, release
 from engine.sending.blocklists import jobs as blocklists
 from engine.sending.domains import jobs as domains
 from engine.sending.statistics import jobs as statistics
-from engine.store import partitions, socket_activation, stopping
+from engine.store import partitions, service_time, socket_activation, stopping
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.jobs import Job
 from engine.store.migrate import MigrationError, open_current
-from engine.store.pace import PACE
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from mta.outbound.tls import reporting
@@ -72,6 +71,7 @@ def main() -> None:
     """Run the worker process until SIGTERM or SIGINT."""
     settings = load(os.environ).settings
     logs.configure("worker", settings.log_level, settings.state)
+    service_time.join(settings)
     scheduling.yield_to_running()
     try:
         uvloop.run(run(settings))
@@ -93,6 +93,7 @@ async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
     for job in (*JOBS, mailer.job(), forwarder.job(), broadcasts.job(), end_periods.job(configured(settings, client))):
         gauges.JOB_FAILED.labels(job.name)  # export 0 at once: Prometheus' increase() misses a first failure otherwise
         jobs.append(asyncio.create_task(_repeat(job, pool, settings)))
+    jobs.append(asyncio.create_task(service_time.watch()))
     jobs.append(asyncio.create_task(ProcessRegistration(pool, kind="worker", name="worker", figures=ProcessLoad).run()))
     with shown(settings):
         async with posting(settings):
@@ -123,8 +124,7 @@ async def _repeat(job: Job, pool: asyncpg.Pool, settings: Settings) -> None:
         except Exception:  # noqa: BLE001 - process loop: one job must not end the others
             gauges.JOB_FAILED.labels(job.name).inc()
             _log.exception("job failed", job=job.name)
-        wait_s = job.wait_s(time.monotonic() - began) * _random.uniform(*SPREAD)
-        await PACE.wait(wait_s, job.quiet_s)
+        await job.pause(job.wait_s(time.monotonic() - began) * _random.uniform(*SPREAD))
 
 
 if __name__ == "__main__":

@@ -207,13 +207,14 @@ AREAS = {
     "/v1/compat/postmark/message-streams": "suppressions", "/v1/compat/postmark/messages": "messages",
     "/v1/compat/resend/domains": "domains", "/v1/compat/resend/emails": "messages",
     "/v1/domains": "domains", "/v1/emails": "messages", "/v1/events": "messages", "/v1/inbound": "inbound",
-    "/v1/layouts": "templates", "/v1/lists": "contacts", "/v1/local/sink": "messages", "/v1/me": "account",
+    "/v1/layouts": "templates", "/v1/lists": "contacts", "/v1/local": "messages", "/v1/me": "account",
     "/v1/messages": "messages", "/v1/requests": "account", "/v1/segments": "contacts", "/v1/stats": "messages",
     "/v1/streams": "streams", "/v1/suppressions": "suppressions", "/v1/team": "team", "/v1/templates": "templates",
     "/v1/usage": "account", "/v1/verifications": "verifications", "/v1/webhooks": "webhooks",
 }  # fmt: skip
 SENDS = re.compile(
-    r"/v1/(compat/\w+/email.*|emails.*|messages/.*resend|templates/\{id\}/test|inbound/messages/\{id\}/reply)"
+    r"/v1/(compat/\w+/email.*|emails.*|local/(?:clock|settle)|messages/.*resend|templates/\{id\}/test"
+    r"|inbound/messages/\{id\}/reply)"
 )
 READS = re.compile(r"/v1/(address-checks|segments/count|.+/preview)")
 OLDER = re.compile(r"/v1/inbound/(addresses|domains|routes|mta-sts)")  # scopes of domains do as well

@@ -202,7 +202,7 @@ async def test_a_verified_domain_without_an_rsa_key_is_found(given: dict[str, st
 
 
 async def test_a_clock_that_is_off_is_found(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.doctor.database.clock.now", lambda: datetime.now(UTC) + timedelta(minutes=5))
+    monkeypatch.setattr("ops.doctor.database.clock.machine_now", lambda: datetime.now(UTC) + timedelta(minutes=5))
     found = (await examined(given))["clock"]
 
     assert not found.ok

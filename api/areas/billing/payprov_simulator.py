@@ -126,7 +126,7 @@ class SimulatedCharges:
         content = await _body(request, self._memory, self._services.settings)
         try:
             secrets = payprov_secrets(self._services.settings)
-            signatures.verify(secrets, request.get_header("Payprov-Signature"), content, clock.now())
+            signatures.verify(secrets, request.get_header("Payprov-Signature"), content, clock.machine_now())
         except BadSignature:
             response.status = falcon.HTTP_401
             return

@@ -28,7 +28,7 @@ SELECT account_id FROM subscriptions WHERE look_at <= $1 ORDER BY look_at LIMIT 
 
 -- name: put_subscription
 -- Store a subscription; a null provider or reference keeps what is stored.
-INSERT INTO subscriptions AS s (:stored.names) SELECT * FROM :stored
+INSERT INTO subscriptions AS s (:stored.names, updated_at) SELECT stored.*, now() FROM :stored
 ON CONFLICT (account_id) DO UPDATE SET
     plan = excluded.plan, status = excluded.status, billing_interval = excluded.billing_interval,
     currency = excluded.currency, amount = excluded.amount, anchor = excluded.anchor, number = excluded.number,
@@ -118,7 +118,8 @@ SELECT effect FROM provider_events WHERE provider = $1 AND event_id = $2;
 
 -- name: insert_provider_event
 -- Record event $2 of provider $1, unless it is recorded.
-INSERT INTO provider_events (provider, event_id, type, account_id, effect, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO provider_events (provider, event_id, type, account_id, effect, created_at, received_at)
+VALUES ($1, $2, $3, $4, $5, $6, now())
 ON CONFLICT DO NOTHING;
 
 -- name: provider_events_of

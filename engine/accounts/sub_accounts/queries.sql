@@ -7,7 +7,7 @@ WITH account AS (
 ), head AS (
     INSERT INTO account_heads (account_id) SELECT id FROM account
 )
-INSERT INTO streams (account_id, slug, name) SELECT id, 'transactional', 'Transactional' FROM account;
+INSERT INTO streams (account_id, slug, name, created_at) SELECT id, 'transactional', 'Transactional', now() FROM account;
 
 -- name: list_sub_accounts
 -- List sub-accounts of account $1 with ids below $2 (null: from the newest), newest first, at most $3.

@@ -3,13 +3,13 @@
 -- is null, another process has just claimed the slot tried.
 WITH free AS (
     SELECT n::smallint AS slot FROM generate_series(1, $3::int) AS n
-    WHERE NOT EXISTS (SELECT FROM tail_slots s WHERE s.account_id = $1 AND s.slot = n AND s.expires_at > now())
+    WHERE NOT EXISTS (SELECT FROM tail_slots s WHERE s.account_id = $1 AND s.slot = n AND s.expires_at > pg_catalog.now())
     ORDER BY random() LIMIT 1
 ), taken AS (
     INSERT INTO tail_slots AS s (account_id, slot, holder, expires_at)
-    SELECT $1, slot, $2, now() + $4::float8 * interval '1 second' FROM free
+    SELECT $1, slot, $2, pg_catalog.now() + $4::float8 * interval '1 second' FROM free
     ON CONFLICT (account_id, slot) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
-    WHERE s.expires_at <= now()
+    WHERE s.expires_at <= pg_catalog.now()
     RETURNING s.slot
 )
 SELECT (SELECT slot FROM free) AS tried, (SELECT slot FROM taken) AS slot;
@@ -18,11 +18,11 @@ SELECT (SELECT slot FROM free) AS tried, (SELECT slot FROM taken) AS slot;
 -- Renew slots $2 of accounts $1 for holders $3 and $4 more seconds; returns the holders that still have theirs. Slots
 -- that expired or were lost (the table is unlogged) are claimed again.
 INSERT INTO tail_slots AS s (account_id, slot, holder, expires_at)
-SELECT n.account_id, n.slot, n.holder, now() + $4::float8 * interval '1 second'
+SELECT n.account_id, n.slot, n.holder, pg_catalog.now() + $4::float8 * interval '1 second'
 FROM unnest($1::uuid[], $2::smallint[], $3::uuid[]) AS n (account_id, slot, holder)
 ORDER BY n.account_id, n.slot
 ON CONFLICT (account_id, slot) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
-WHERE s.holder = excluded.holder OR s.expires_at <= now()
+WHERE s.holder = excluded.holder OR s.expires_at <= pg_catalog.now()
 RETURNING s.holder;
 
 -- name: release_slot

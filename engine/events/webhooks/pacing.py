@@ -28,7 +28,7 @@ BURST, REFILL_PER_S = 200, 1.0
 class EndpointPace:
     """The state of an endpoint in this process, kept until it is unused for an hour.
 
-    Times are monotonic seconds.
+    Times are monotonic seconds of service time.
     """
 
     __slots__ = ("due", "failing_since", "failures", "id", "in_flight", "latency_s", "tokens", "tokens_at", "url",

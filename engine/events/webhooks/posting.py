@@ -8,6 +8,7 @@ attempt counts, so it never records an attempt twice.
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,7 +30,7 @@ from engine.events.webhooks import post_options, rules, store
 from engine.events.webhooks.pacing import EndpointPace, Shares
 from engine.events.webhooks.service import secret_key
 from engine.events.webhooks.types import Claimed, Recorded
-from engine.store import metrics
+from engine.store import metrics, service_time
 from engine.store.database_errors import BadData, DatabaseUnavailable
 from engine.store.group_commit import GroupCommit
 from engine.store.http_client import HttpClient, HttpFailure, HttpReply
@@ -120,10 +121,15 @@ class Poster:
     async def run(self) -> None:
         """Post until `drain`; retry while the database is unavailable."""
         self._claims_over.clear()
+        service_time.on_step(self._look_now)
         try:
             await self._rounds()
         finally:
             self._claims_over.set()
+
+    def _look_now(self) -> None:
+        self._poll_at = 0.0
+        self._wake.set()
 
     async def _rounds(self) -> None:
         while not self._stopping:
@@ -161,11 +167,11 @@ class Poster:
 
     async def _round(self) -> float:
         """Poll if it is time, claim what there is room for; return the seconds until the next round."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = clock.monotonic()
         if now >= self._poll_at:
+            began = time.monotonic()
             busy = await self._poll(now)
-            self._poll_cost_s += (loop.time() - now - self._poll_cost_s) / 8  # moving average
+            self._poll_cost_s += (time.monotonic() - began - self._poll_cost_s) / 8  # moving average
             pause_s = min(MAX_POLL_PAUSE_S, self._poll_cost_s / POLL_SHARE)
             self._poll_at = now + max(BUSY_POLL_S if busy else PACE.interval(POLL_S), pause_s)
         if now >= self._sweep_at:
@@ -176,7 +182,7 @@ class Poster:
             await self._claim(rooms)
             if self._shares.unserved:
                 return 0.0
-        return max(0.0, self._poll_at - loop.time())
+        return max(0.0, self._poll_at - clock.monotonic())
 
     async def _poll(self, now: float) -> bool:
         """Note the endpoints with due posts; return True if one of them is no suspect."""
@@ -194,7 +200,7 @@ class Poster:
 
     async def _claim(self, rooms: dict[UUID, int]) -> None:
         posts = await store.claim(self._pool, rooms, self._lease_s)
-        now = asyncio.get_running_loop().time()
+        now = clock.monotonic()
         self._shares.claimed(rooms, Counter(post.webhook_id for post in posts))
         for post in posts:
             endpoint = self._shares.known(post.webhook_id, now)
@@ -238,11 +244,10 @@ class Poster:
 
     async def _serve(self, endpoint: EndpointPace) -> None:
         """Make the posts that wait for this endpoint, one after the other, until none is left."""
-        loop = asyncio.get_running_loop()
         try:
             while endpoint.waiting:
                 post, claimed_at = endpoint.waiting.popleft()
-                if loop.time() - claimed_at > self._lease_s - self._timeout_s - LEASE_EXTRA_S / 4:
+                if clock.monotonic() - claimed_at > self._lease_s - self._timeout_s - LEASE_EXTRA_S / 4:
                     continue  # the lease could end during the post: leave it to the next claim
                 await self._make(endpoint, post)
                 if endpoint.waiting and not endpoint.proven:
@@ -250,30 +255,29 @@ class Poster:
                         await self._release([endpoint])
         finally:
             endpoint.in_flight -= 1
-            if self._shares.ended(endpoint, loop.time()):
+            if self._shares.ended(endpoint, clock.monotonic()):
                 self._wake.set()
 
     async def _make(self, endpoint: EndpointPace, post: Claimed) -> None:
-        started_at, clock_s = clock.now(), asyncio.get_running_loop().time
-        began = clock_s()
+        started_at, began = clock.now(), time.monotonic()
         if post.url is None or post.payload is None:
             self._enqueue(_ended(post, started_at))
             return
         sent = SentPost()
         try:
-            answer, sent = await self._post(post, started_at)
+            answer, sent = await self._post(post)
             verdict = judged(answer)
         except Exception:  # noqa: BLE001 - process loop: record it, or it would be retried forever
             _log.exception("post failed", webhook=str(post.webhook_id), event=str(post.event_id))
             verdict = PostVerdict(delivered=False, status=None, answer=None, error="the post could not be made")
-        now = clock_s()
-        endpoint.answered(delivered=verdict.delivered, took_s=now - began, now=now)
-        milliseconds = round((now - began) * 1000)
+        took_s, now = time.monotonic() - began, clock.monotonic()
+        endpoint.answered(delivered=verdict.delivered, took_s=took_s, now=now)
+        milliseconds = round(took_s * 1000)
         self._enqueue(recorded(post, verdict, started_at, milliseconds, self._schedule, jitter=self._rng(), sent=sent))
         if self._shares.ended(endpoint, now):
             self._wake.set()
 
-    async def _post(self, post: Claimed, at: datetime) -> tuple[HttpReply | HttpFailure, SentPost]:
+    async def _post(self, post: Claimed) -> tuple[HttpReply | HttpFailure, SentPost]:
         assert post.url is not None
         assert post.payload is not None
         assert post.occurred_at is not None
@@ -295,7 +299,7 @@ class Poster:
             attempt=post.attempt,
             secret=secret,
             previous=previous,
-            at_s=int(at.timestamp()),
+            at_s=int(clock.machine_now().timestamp()),  # receivers compare it with their own clock
         )
         try:
             url = _url(post.url)

@@ -1,11 +1,11 @@
 -- name: insert_account
 -- Insert account $1 with name $2, plan $3, agreed caps $4 and $5, its head and its transactional stream.
 WITH account AS (
-    INSERT INTO accounts (id, name, plan, daily_cap, monthly_cap) VALUES ($1, $2, $3, $4, $5) RETURNING id
+    INSERT INTO accounts (id, name, plan, daily_cap, monthly_cap, created_at) VALUES ($1, $2, $3, $4, $5, now()) RETURNING id
 ), head AS (
     INSERT INTO account_heads (account_id) SELECT id FROM account
 )
-INSERT INTO streams (account_id, slug, name) SELECT id, 'transactional', 'Transactional' FROM account;
+INSERT INTO streams (account_id, slug, name, created_at) SELECT id, 'transactional', 'Transactional', now() FROM account;
 
 -- name: read_account
 -- Read account $1. A longer retention of its parent applies to it as well, and for a while that of a larger plan before.

@@ -239,7 +239,7 @@ async def _checked(
     provider: IdentityProvider, token: str, *, nonce: str | None, access_token: str | None = None
 ) -> tuple[Proven, str]:
     try:
-        return await provider.check(token, nonce=nonce, at=clock.now(), access_token=access_token)
+        return await provider.check(token, nonce=nonce, at=clock.machine_now(), access_token=access_token)
     except BadToken as bad:
         raise _does_not_hold(str(bad)) from None
     except ProviderUnavailable:

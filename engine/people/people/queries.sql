@@ -1,9 +1,10 @@
 -- name: insert_owner
 -- Insert user $1 with email $2, password hash $3, verified at $4, signed up from $6, as owner of account $5.
 WITH person AS (
-    INSERT INTO users (id, email, password_hash, email_verified_at, signed_up_from) VALUES ($1, $2, $3, $4, $6) RETURNING id
+    INSERT INTO users (id, email, password_hash, email_verified_at, signed_up_from, created_at)
+    VALUES ($1, $2, $3, $4, $6, now()) RETURNING id
 )
-INSERT INTO members (account_id, user_id, role) SELECT $5, id, 'owner' FROM person;
+INSERT INTO members (account_id, user_id, role, created_at) SELECT $5, id, 'owner', now() FROM person;
 
 -- name: find_person
 -- Find the person with address $1.
@@ -52,7 +53,7 @@ DELETE FROM spent_challenges WHERE digest IN (SELECT digest FROM spent_challenge
 
 -- name: insert_person
 -- Insert person $1 with address $2, confirmed at $4, and password hash $3.
-INSERT INTO users (id, email, password_hash, email_verified_at, password_changed_at) VALUES ($1, $2, $3, $4, $4);
+INSERT INTO users (id, email, password_hash, email_verified_at, password_changed_at, created_at) VALUES ($1, $2, $3, $4, $4, now());
 
 -- name: confirm_address
 -- Mark the address of person $1 as verified at $2, by more than a link.

@@ -242,7 +242,7 @@ def _step_of(pepper: Pepper, user: UUID, sealed: bytes, code: str, at: datetime)
             "second factor not readable; check that the pepper is unchanged", user=ids.format_id(ids.Kind.USER, user)
         )
         return None
-    return rules.matching_step(secret, typed[1], at)
+    return rules.matching_step(secret, typed[1], clock.machine_time(at))  # the person's device has machine time
 
 
 async def _give_codes(connection: Conn, pepper: Pepper, user: UUID, codes: list[str]) -> None:

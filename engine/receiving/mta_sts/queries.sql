@@ -8,9 +8,9 @@ p.domain_id, p.account_id, d.name AS domain, p.mode, p.max_age_s, p.policy_id, p
 -- The policy, its domain and the totals of 30 days of TLS reports.
 hosted_sts_policies p JOIN domains d ON d.id = p.domain_id AND d.deleted_at IS NULL
 LEFT JOIN LATERAL (
-    SELECT (SELECT sum(r.sessions) FROM received_tls_rows r WHERE r.domain_id = p.domain_id AND r.day > current_date - 30
+    SELECT (SELECT sum(r.sessions) FROM received_tls_rows r WHERE r.domain_id = p.domain_id AND r.day > now()::date - 30
             AND r.result_type = '') AS sessions,
-           (SELECT sum(r.failures) FROM received_tls_rows r WHERE r.domain_id = p.domain_id AND r.day > current_date - 30
+           (SELECT sum(r.failures) FROM received_tls_rows r WHERE r.domain_id = p.domain_id AND r.day > now()::date - 30
             AND r.result_type = '') AS failures,
            (SELECT max(r.received_at) FROM received_tls_reports r WHERE r.domain_id = p.domain_id
             AND r.received_at > now() - interval '30 days') AS last_report_at

@@ -94,12 +94,13 @@ ORDER BY d.id DESC LIMIT 1;
 
 -- name: insert_domain
 -- Insert domain $1 of account $2 named $3, pending, with return-path label $4.
-INSERT INTO domains (id, account_id, name, created_at, return_path_label) VALUES ($1, $2, $3, clock_timestamp(), $4);
+INSERT INTO domains (id, account_id, name, created_at, check_at, return_path_label)
+VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp() + interval '1 minute', $4);
 
 -- name: insert_domain_key
 -- Insert a key of domain $1 under selector $2: algorithm $3, sealed private key $4, record $5, status $6.
-INSERT INTO domain_keys (domain_id, selector, algorithm, sealed_key, public_txt, status)
-VALUES ($1, $2, $3, $4, $5, $6);
+INSERT INTO domain_keys (domain_id, selector, algorithm, sealed_key, public_txt, status, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, now());
 
 -- name: mark_domain
 -- Set status $2 of domain $1.
@@ -180,7 +181,7 @@ RETURNING id;
 
 -- name: keep_token
 -- Store the sealed Cloudflare token $2 of account $1.
-INSERT INTO cloudflare_tokens (account_id, sealed_token) VALUES ($1, $2)
+INSERT INTO cloudflare_tokens (account_id, sealed_token, created_at) VALUES ($1, $2, now())
 ON CONFLICT (account_id) DO UPDATE SET sealed_token = excluded.sealed_token, created_at = now();
 
 -- name: read_token

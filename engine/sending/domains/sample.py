@@ -5,13 +5,13 @@ and a stored private key can have another public half than the row says. Only a 
 """
 
 import logging
-import time
 from typing import Final
 
 import dkim as verifier
 
 from engine.authentication import dkim_signing as dkim
 from engine.authentication.dkim_signing import SigningKey
+from engine.base import clock
 
 _TEXT: Final = b"From: postmaster@%b\r\nSubject: Sample\r\n\r\nA sample that is never sent.\r\n"
 
@@ -34,7 +34,7 @@ def rejection(key: SigningKey, record: str) -> str | None:
     Takes about 6 ms of CPU: call it in a thread.
     """
     mime = _TEXT % key.domain.encode()
-    signed = dkim.sign(mime, [key], at=int(time.time())) + mime
+    signed = dkim.sign(mime, [key], at=int(clock.machine_now().timestamp())) + mime
     reasons, logger = _Reasons(), logging.Logger("dkimpy")  # noqa: LOG001 - for this call alone
     logger.addHandler(reasons)
     try:

@@ -1,7 +1,6 @@
 """Opens the connections of one process: within their slots, under the TLS policy of the route."""
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from uuid import UUID
@@ -60,7 +59,7 @@ class SiteConnections:
 
     def resting(self, route: Route, policy: TlsPolicy, family: Family, source: SourceAddress | None) -> HostRest | None:
         """Return the rest of the route's hosts, while all of them are left alone."""
-        return self.hosts.resting(_keys(_reachable(route, family, source), policy, source), time.monotonic())
+        return self.hosts.resting(_keys(_reachable(route, family, source), policy, source), clock.monotonic())
 
     async def claim(
         self, account: UUID, route: Route, policy: TlsPolicy, family: Family, source: SourceAddress | None
@@ -72,7 +71,7 @@ class SiteConnections:
         """
         keys = list(_keys(_reachable(route, family, source), policy, source))
         while not self._stopped:
-            now = time.monotonic()
+            now = clock.monotonic()
             key = self.hosts.first(keys, now)
             if key is None and (rest := self.hosts.resting(keys, now)) is not None:
                 return rest
@@ -113,7 +112,7 @@ class SiteConnections:
 
     def answered(self, claim: SlotClaim) -> None:
         """Note that the server has answered a transaction."""
-        self.hosts.answered(_key_of(claim), time.monotonic())
+        self.hosts.answered(_key_of(claim), clock.monotonic())
         self._concluded += not claim.proven
         self.slots.answered(claim)
 
@@ -184,7 +183,7 @@ class SiteConnections:
         while another one does not. Hosts that the policy rules out are noted in the attempt."""
         left = MAX_ADDRESSES
         last: list[tuple[MailHost, HostKey]] = []
-        now = time.monotonic()
+        now = clock.monotonic()
         for host in route.hosts:
             demand = policy.of(host.name)
             if demand.refused is not None:
@@ -214,7 +213,7 @@ class SiteConnections:
                 connection = await self._connect(claim, host.name, key, mode, demand, trial.source)
             except ConnectFailed as failed:
                 if speaks_for_host(failed):
-                    self.hosts.failed(key, Answer(failed.phase, failed.outcome), time.monotonic())
+                    self.hosts.failed(key, Answer(failed.phase, failed.outcome), clock.monotonic())
                 if failed.fault is not None and failed.resumed and again:
                     again = False  # the session is forgotten: a full handshake may do
                     continue
@@ -255,13 +254,13 @@ class SiteConnections:
     def _known_broken(self, ip: str) -> str:
         """Return why this address is spoken to in plaintext, or an empty string."""
         until, why = self._broken_tls.get(ip, (0.0, ""))
-        return why if until > time.monotonic() else ""
+        return why if until > clock.monotonic() else ""
 
     def _remember_broken(self, ip: str, reason: str) -> str:
         self._broken_tls.pop(ip, None)
         if len(self._broken_tls) >= _MAX_BROKEN:
             self._broken_tls.popitem(last=False)  # the oldest
-        self._broken_tls[ip] = (time.monotonic() + BROKEN_TLS_S, f"TLS failed at {clock.iso(clock.now())}: {reason}")
+        self._broken_tls[ip] = (clock.monotonic() + BROKEN_TLS_S, f"TLS failed at {clock.iso(clock.now())}: {reason}")
         return f"TLS failed just before: {reason}"
 
 

@@ -6,13 +6,13 @@ it breaks again, pipelining was not the cause. Kept in the memory of the process
 a site and day, and a repaired server is met at full speed after the next restart.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from engine.base import clock
 from engine.mail.replies import Phase
 from mta.smtp.client.connection import Transaction
 
@@ -27,7 +27,7 @@ _log = structlog.get_logger("mta")
 class BrokenPipelining:
     """The sites of one process to which pipelining is disabled, on trial, or cleared of suspicion."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = clock.monotonic) -> None:
         self._now = now
         self._sites: OrderedDict[str, tuple[str, float]] = OrderedDict()  # "proved", "trial" or "cleared", and until
 

@@ -4,9 +4,10 @@ Deliveries to them can be expected to leave memory soon; those to any other doma
 is bounded. Known by domain, because that is all that is known of a queue row before it is routed.
 """
 
-import time
 from collections.abc import Callable
 from typing import Final
+
+from engine.base import clock
 
 PROVEN_S: Final = 3_600.0
 MAX_DOMAINS: Final = 50_000
@@ -15,7 +16,7 @@ MAX_DOMAINS: Final = 50_000
 class ProvenDomains:
     """The proven domains of one process; at most `MAX_DOMAINS`, the one that was added first forgotten first."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = clock.monotonic) -> None:
         self._now = now
         self._until: dict[str, float] = {}
 

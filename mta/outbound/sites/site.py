@@ -99,7 +99,7 @@ class Site:
     @property
     def resting(self) -> bool:
         """Return True while the site rests."""
-        return time.monotonic() < self.rest_until
+        return clock.monotonic() < self.rest_until
 
     @property
     def mx(self) -> str:
@@ -161,7 +161,7 @@ class Site:
         """Let the site rest, longer each time and never in step with other processes; return the seconds."""
         seconds = min(MAX_REST_S, REST_S * 2.0**self._rests) * random.uniform(0.8, 1.2)
         self._rests += 1
-        self.rest_until = time.monotonic() + seconds
+        self.rest_until = clock.monotonic() + seconds
         self.rest_because = because
         self.greeted = False
         if self.standing is not None:
@@ -170,7 +170,7 @@ class Site:
 
     def rest_with_host(self, because: Answer, seconds: float) -> None:
         """Let the site rest while all its addresses rest, because of what another name of theirs has shown."""
-        self.rest_until = time.monotonic() + seconds
+        self.rest_until = clock.monotonic() + seconds
         self.rest_because = because
         self.pacer.unreachable(classify(because).diagnostic, seconds)
 
@@ -295,7 +295,7 @@ def blames_site(outcome: Reply | Break) -> bool:
 
 def state_of(group: SiteGroup) -> str:
     """Return the state of the servers behind a pacer, as JSON for the operator."""
-    pacer, now = group.pacer, time.monotonic()
+    pacer, now = group.pacer, clock.monotonic()
     resting = max((site.rest_until for site in group.sites), default=0.0)
     probe = pacer.next_probe
     rest = None if group.standing is None else group.standing.rest

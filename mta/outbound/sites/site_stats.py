@@ -4,7 +4,6 @@ Counts go out with each deferral ("is it me or them?"). Kept in memory and bound
 about the last minutes only.
 """
 
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from datetime import datetime
@@ -54,7 +53,7 @@ _Minute = dict[UUID | None, list[int]]  # account (None: those beyond the bound)
 class AnswerCounts:
     """The answers of sites in the last minutes, by account: enough to compare each account with all others."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = clock.monotonic) -> None:
         self._now = now
         self._sites: OrderedDict[str, deque[tuple[int, _Minute]]] = OrderedDict()
         self._entries = 0

@@ -4,11 +4,11 @@ A site is a set of MX hosts under one TLS policy; all policies towards the same 
 sets that a rule counts as one provider. Where source addresses are configured, each has sites and pacers of its own.
 """
 
-import time
 from collections.abc import Callable, Iterator
 
 import msgspec
 
+from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.routes import Route
 from engine.delivery.sites import Limits, RuleBook
@@ -118,7 +118,7 @@ class SiteTable:
     def forget(self, site: Site) -> list[Pacer]:
         """Forget a site, unless it rests or its servers are left alone. Return its pacer if no site keeps to it now:
         then its lease can be given back."""
-        if site.resting or site.pacer.paused(time.monotonic()):
+        if site.resting or site.pacer.paused(clock.monotonic()):
             return []
         del self._sites[site.place]
         group = site.group

@@ -1,8 +1,8 @@
 """Lets tasks wait for a slot of `Slots`, and ends openings early when others wait."""
 
 import asyncio
-import time
 
+from engine.base import clock
 from engine.store import metrics
 from mta.outbound.sites.slots import SlotClaim, SlotCounts, Slots
 from mta.smtp.client.opening import OpeningAbort
@@ -41,7 +41,7 @@ class SlotQueue:
         if self._closed:
             future.set_result(False)
             return future
-        if self._slots.ask(claim, time.monotonic()):
+        if self._slots.ask(claim, clock.monotonic()):
             return None
         self._waiting[claim] = future
         self._grant()
@@ -57,7 +57,7 @@ class SlotQueue:
             elif future.done() and not future.cancelled() and future.result():
                 self.free(claim)
             raise
-        metrics.SLOT_WAIT_SECONDS.labels(self._kind, _lane(claim)).observe(time.monotonic() - claim.asked_at)
+        metrics.SLOT_WAIT_SECONDS.labels(self._kind, _lane(claim)).observe(clock.monotonic() - claim.asked_at)
         return granted
 
     def free(self, claim: SlotClaim, *, failed: bool = False) -> None:
@@ -81,7 +81,7 @@ class SlotQueue:
     def opening(self, claim: SlotClaim, host: object, cut: OpeningAbort) -> None:
         """Note that the claim's connection is being opened to `host`; `cut` can end that."""
         if claim.pools:
-            self._slots.next_address(claim, host, time.monotonic())
+            self._slots.next_address(claim, host, clock.monotonic())
         self._cuts[claim] = cut
 
     def opening_over(self, claim: SlotClaim) -> None:
@@ -90,7 +90,7 @@ class SlotQueue:
 
     def end_overdue(self) -> None:
         """End the openings that last too long while others wait; call it several times per second."""
-        for claim in self._slots.overdue(time.monotonic()):
+        for claim in self._slots.overdue(clock.monotonic()):
             if cut := self._cuts.pop(claim, None):
                 metrics.TALLY.add(metrics.CONNECTIONS, "cut_short")
                 cut.make()
@@ -109,7 +109,7 @@ class SlotQueue:
             cut.make()
 
     def _grant(self) -> None:
-        while granted := self._slots.grant(time.monotonic()):
+        while granted := self._slots.grant(clock.monotonic()):
             for claim in granted:
                 future = self._waiting.pop(claim)
                 if future.done():  # its task is being cancelled

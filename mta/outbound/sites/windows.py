@@ -12,6 +12,7 @@ import time
 
 import structlog
 
+from engine.base import clock
 from engine.store.redis import RedisClient, RedisScript, RedisUnavailable
 from mta.outbound.sites.pacer import Pacer
 from shards.ownership import ShardOwnership
@@ -26,7 +27,8 @@ NAP_S = 0.05  # at least, before asking for tokens again
 _MAX_LOCAL = 10_000
 
 # Leases of one site: a hash of process -> "granted wanted until". KEYS[1]; ARGV: process, limit, wanted, held, lease in
-# milliseconds, rotation in milliseconds, pause to tell in milliseconds, 1 when the servers answered a probe well.
+# milliseconds, rotation in milliseconds, pause to tell in milliseconds, 1 when the servers answered a probe well, and
+# the milliseconds by which service time, in which pauses end, is ahead of Redis' time.
 # Returns granted, the pause that others have told, in milliseconds, and 1 while the servers are to be probed. "!" and
 # "?" are no processes: the end of the pause; and that from the pause on, until a probe went well, all processes
 # together may hold one connection.
@@ -35,6 +37,7 @@ local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local me, limit, wanted, held = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local lease, rotation, pause = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local service = now + tonumber(ARGV[9])
 local all = redis.call('HGETALL', KEYS[1])
 local wants, names, paused, taken, probing = {}, {}, 0, 0, 0
 for i = 1, #all, 2 do
@@ -56,7 +59,7 @@ for i = 1, #all, 2 do
   end
 end
 if pause > 0 then
-  redis.call('HSET', KEYS[1], '!', string.format('%d', now + pause), '?', '1')
+  redis.call('HSET', KEYS[1], '!', string.format('%d', service + pause), '?', '1')
   probing = 1
 elseif probing == 1 and ARGV[8] == '1' then
   redis.call('HDEL', KEYS[1], '?')
@@ -83,8 +86,8 @@ if wanted > 0 or held > 0 then
 else
   redis.call('HDEL', KEYS[1], me)
 end
-redis.call('PEXPIRE', KEYS[1], math.max(lease, pause, paused - now) + (probing == 1 and 60000 or 1000))
-return {granted, math.max(0, paused - now), probing}
+redis.call('PEXPIRE', KEYS[1], math.max(lease, pause, paused - service) + (probing == 1 and 60000 or 1000))
+return {granted, math.max(0, paused - service), probing}
 """)
 
 # Pace of one site: GCRA for each rate at once. KEYS[1]; ARGV: messages wanted, then for each rate its name,
@@ -120,7 +123,7 @@ class SiteWindows:
         self._client = client
         self._process = process
         self._ownership = ownership
-        self._renew_at = time.monotonic() + RENEW_S
+        self._renew_at = clock.monotonic() + RENEW_S
         self._wanting: dict[str, Pacer] = {}
         self._leased: dict[str, Pacer] = {}
         self._pauses: dict[str, float] = {}
@@ -145,14 +148,14 @@ class SiteWindows:
         """Wait until a site wants another share or its lease is to be renewed; return the sites to lease for, in
         batches."""
         try:
-            async with asyncio.timeout(max(0.0, self._renew_at - time.monotonic())):
+            async with asyncio.timeout(max(0.0, self._renew_at - clock.monotonic())):
                 await self._wake.wait()
             await asyncio.sleep(GATHER_S)
         except TimeoutError:
             pass
         self._wake.clear()
-        if time.monotonic() >= self._renew_at:
-            self._renew_at = time.monotonic() + RENEW_S
+        if clock.monotonic() >= self._renew_at:
+            self._renew_at = clock.monotonic() + RENEW_S
             self._wanting = self._leased | self._wanting
         wanting, self._wanting = list(self._wanting.values()), {}
         return [wanting[start : start + BATCH] for start in range(0, len(wanting), BATCH)]
@@ -169,7 +172,7 @@ class SiteWindows:
         changed: list[Pacer] = []
         pauses = [self._pauses.pop(pacer.limits.key, 0.0) for pacer in pacers]
         answers = await self._ask_redis(pacers, wants, pauses)
-        now = time.monotonic()
+        now = clock.monotonic()
         for pacer, want, (granted, paused_ms, probing) in zip(pacers, wants, answers, strict=True):
             pacer.probe_together(half_open=probing)
             if want or pacer.open:
@@ -188,7 +191,7 @@ class SiteWindows:
         commands = [
             _LEASE.command(
                 window_key(pacer), self._process, pacer.limits.connections, want, pacer.open, round(LEASE_S * 1000),
-                round(ROTATE_S * 1000), round(pause * 1000), int(pacer.recovered),
+                round(ROTATE_S * 1000), round(pause * 1000), int(pacer.recovered), round(clock.ahead_s() * 1000),
             )
             for pacer, want, pause in zip(pacers, wants, pauses, strict=True)
         ]  # fmt: skip
@@ -223,11 +226,11 @@ class SiteWindows:
         """Wait for the right to begin one message; return False if there will be none within `patience_s`."""
         if pacer.may_begin():
             return True
-        ends = time.monotonic() + patience_s
+        ends = clock.monotonic() + patience_s
         while not pacer.may_begin():
-            wait_s = pacer.token_at - time.monotonic()
+            wait_s = pacer.token_at - clock.monotonic()
             if wait_s > 0:
-                if time.monotonic() + wait_s > ends:
+                if clock.monotonic() + wait_s > ends:
                     return False
                 await asyncio.sleep(max(wait_s, NAP_S))
                 continue
@@ -248,7 +251,7 @@ class SiteWindows:
             answer = None
         # No list: Redis is away or out of memory.
         granted, wait_us = answer if isinstance(answer, list) else self._meter(pacer, wanted)
-        pacer.add_tokens(granted, time.monotonic() + wait_us / 1e6)
+        pacer.add_tokens(granted, clock.monotonic() + wait_us / 1e6)
 
     def _meter(self, pacer: Pacer, wanted: int) -> tuple[int, int]:
         """Meter the rates in memory while Redis is away, at the part that equals this process's part of the shards."""

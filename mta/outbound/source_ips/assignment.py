@@ -7,7 +7,6 @@ given back where it was not used, so that all processes together never pass it; 
 used. Without configured sources none of this runs.
 """
 
-import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date, timedelta
 from uuid import UUID
@@ -176,13 +175,13 @@ class SourceAddresses:
         if allowed is None:
             return wanted, None
         taken = Taken(today, ip, site)
-        if not allowed or self._full.get(taken, 0.0) > time.monotonic():
+        if not allowed or self._full.get(taken, 0.0) > clock.monotonic():
             return 0, None
         granted = await sources_store.reserve(self._pool, taken, wanted, allowed)
         if granted < wanted:
             if len(self._full) >= _MAX_FULL:
                 self._full.clear()
-            self._full[taken] = time.monotonic() + FULL_S
+            self._full[taken] = clock.monotonic() + FULL_S
         return granted, taken
 
     # -- upkeep --------------------------------------------------------------------------------
@@ -193,7 +192,7 @@ class SourceAddresses:
         if not self:
             return
         await self._give_back()
-        now = time.monotonic()
+        now = clock.monotonic()
         if self.health.has_news or now >= self._exchange_at:
             self._exchange_at = now + EXCHANGE_S
             await self.health.exchange()

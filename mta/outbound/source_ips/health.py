@@ -7,7 +7,6 @@ that the servers allow.
 """
 
 import random
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
@@ -63,7 +62,7 @@ class SourceHealth:
 
     def spared(self, ip: str, site: str) -> bool:
         """Return True while the address is not to be used there, also while its one message is under way."""
-        now = time.monotonic()
+        now = clock.monotonic()
         if self._unfit.get(ip, 0.0) > now or self._probes.get((ip, site), 0.0) > now:
             return True
         return self.rest_of(ip, site) is not None
@@ -75,7 +74,7 @@ class SourceHealth:
             return 0
         if (ip, site) not in self._rests:
             return wanted
-        self._probes[ip, site] = time.monotonic() + PROBE_S
+        self._probes[ip, site] = clock.monotonic() + PROBE_S
         return 1
 
     def refused(self, ip: str, site: str, said: str) -> bool:
@@ -102,18 +101,18 @@ class SourceHealth:
 
     def lost(self, ip: str, why: str) -> None:
         """Record that no connection can be made from the address at all: for reasons of this host, so for all sites."""
-        self._unfit[ip] = time.monotonic() + UNFIT_S
+        self._unfit[ip] = clock.monotonic() + UNFIT_S
         _log.error("no connection from a source address", source=ip, why=why)
 
     def not_reached(self, site: str, family: str) -> None:
         """Record that no connection could be opened over a family of addresses."""
         if len(self._not_reached) >= _MAX_RESTS:
             self._not_reached.clear()
-        self._not_reached[site, family] = time.monotonic() + NOT_REACHED_S
+        self._not_reached[site, family] = clock.monotonic() + NOT_REACHED_S
 
     def out_of_reach(self, site: str) -> set[str]:
         """Return the families over which the servers were not reached lately: the other goes first."""
-        now = time.monotonic()
+        now = clock.monotonic()
         return {family for family in "46" if self._not_reached.get((site, family), 0.0) > now}
 
     @property

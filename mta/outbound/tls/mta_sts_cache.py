@@ -6,7 +6,6 @@ off.
 """
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -99,8 +98,8 @@ class StsPolicies:
             return _held(kept, found.until, now)
         policy = await self._fetched(domain, wanted, now)
         if policy is None:
-            return _held(kept, min(found.until, time.monotonic() + FETCH_AGAIN_S), now)
-        return EffectivePolicy(policy, min(found.until, time.monotonic() + policy.max_age_s))
+            return _held(kept, min(found.until, clock.monotonic() + FETCH_AGAIN_S), now)
+        return EffectivePolicy(policy, min(found.until, clock.monotonic() + policy.max_age_s))
 
     async def forget_expired(self, at: datetime) -> None:
         """Delete what has expired."""
@@ -118,14 +117,14 @@ class StsPolicies:
             async with asyncio.timeout(TXT_S):
                 return await self._resolver.txt(name)
         except TimeoutError:  # the look-up goes on, and the next message finds its answer
-            return TemporaryFailure(f"TXT of {name}: no answer within {TXT_S:g} s", time.monotonic() + FAILURE_TTL_S)
+            return TemporaryFailure(f"TXT of {name}: no answer within {TXT_S:g} s", clock.monotonic() + FAILURE_TTL_S)
 
     # -- fetching ------------------------------------------------------------------------------
 
     async def _fetched(self, domain: str, wanted: str, now: datetime) -> StsPolicy | None:
         """Return the policy as fetched just now; None if there is none, and for some minutes after a failure without
         asking."""
-        if self._failed.get((domain, wanted), 0.0) > time.monotonic():
+        if self._failed.get((domain, wanted), 0.0) > clock.monotonic():
             return None
         return await asyncio.shield(self._refresh(domain, wanted, now))
 
@@ -137,7 +136,7 @@ class StsPolicies:
         return task
 
     async def _fetch(self, domain: str, wanted: str, now: datetime) -> StsPolicy | None:
-        if self._failed.get((domain, wanted), 0.0) > time.monotonic():
+        if self._failed.get((domain, wanted), 0.0) > clock.monotonic():
             return None
         async with self._slots:
             body = await self._fetcher.fetch(domain)
@@ -163,7 +162,7 @@ class StsPolicies:
         self._failed.pop((domain, wanted), None)
         if len(self._failed) >= _MAX_FAILED:
             self._failed.popitem(last=False)
-        self._failed[domain, wanted] = time.monotonic() + FETCH_AGAIN_S
+        self._failed[domain, wanted] = clock.monotonic() + FETCH_AGAIN_S
         self._counts.count_fetch(domain, fault)
 
     async def _load(self, domains: Sequence[str]) -> list[StoredPolicy | None]:
@@ -177,4 +176,4 @@ def _held(kept: StoredPolicy | None, until: float, now: datetime) -> EffectivePo
     if kept is None:
         return EffectivePolicy(None, until)
     left_s = (kept.expires_at - now).total_seconds()
-    return EffectivePolicy(parse(kept.policy.encode()), min(until, time.monotonic() + left_s))
+    return EffectivePolicy(parse(kept.policy.encode()), min(until, clock.monotonic() + left_s))

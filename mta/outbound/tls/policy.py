@@ -7,13 +7,13 @@ plaintext by it.
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from hashlib import blake2b
 
 from msgspec import Struct
 
+from engine.base.clock import monotonic
 from engine.delivery.routes import Route
 from engine.store.resolver import (
     FAILURE_TTL_S,
@@ -114,7 +114,7 @@ class TlsPolicies:
         sts: StsPolicies | None,
         *,
         dnssec_trusted: bool,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """Look at MTA-STS only with `sts`, and at DANE only where the resolver's AD bit can be trusted."""
         self._resolver = resolver

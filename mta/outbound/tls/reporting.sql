@@ -7,7 +7,7 @@ ORDER BY t.domain LIMIT $2;
 -- name: reported
 -- Record that the report of day $1 on domain $2 went to mailboxes $3 as message $4; post it to URLs $5 from $6 to $7.
 WITH made AS (
-    INSERT INTO tls_reports (day, domain, sent_to, message_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
+    INSERT INTO tls_reports (day, domain, sent_to, message_id, made_at) VALUES ($1, $2, $3, $4, now()) ON CONFLICT DO NOTHING
     RETURNING day, domain
 )
 INSERT INTO tls_report_posts (day, domain, url, next_at, ends_at)

@@ -9,7 +9,7 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from engine.base import clock
 from mta.smtp.client.certificates import CertificateAuthorities, PeerCertificates, chain_failure
 from mta.smtp.client.dane import DanePolicy, match
 from mta.smtp.client.tls_failures import TlsFailure
@@ -157,7 +158,7 @@ class CertificateVerifier:
         `kept` are the certificates of the resumed session. With `dane`, its records decide; otherwise the
         certificate authorities.
         """
-        now = at or datetime.now(UTC)
+        now = at or clock.machine_now()
         resumed = bool(session.session_reused)
         shown = certificates(session)
         # Only with the same leaf: another session may have replaced the kept one meanwhile.

@@ -1,12 +1,10 @@
 """Transport security end to end: what the engine does, shows and counts, by what domains publish and servers show."""
 
 import hashlib
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -398,8 +396,7 @@ async def test_a_server_with_broken_tls_is_asked_for_it_again_later(
     await here.live(messages_per_connection=1)
     for number in range(2):
         await here.until_step(await here.send(f"reader{number}@{DOMAIN}"), "delivered")
-    later = time.monotonic() + connections.BROKEN_TLS_S
-    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: later))
+    monkeypatch.setattr("engine.base.clock._ahead_us", lambda: round(connections.BROKEN_TLS_S * 1e6))
     await here.until_step(await here.send(f"late@{DOMAIN}"), "delivered")
 
     assert [one.tls for one in sink.messages] == [None, None, "TLSv1.3"]

@@ -3,7 +3,7 @@ import { call, CHANGED_ELSEWHERE, CONSOLE, onOtherTab, refreshSession, refusedAs
 import { go, location, matched, path, replacePage, startRouter } from "./core/router.js";
 import { applyTheme, Lazy, Shell } from "./core/shell.js";
 import { Button, Empty, ErrorNote, PageHead, toast, Toasts } from "./core/ui.js";
-import { effect, html, render, signal, useEffect } from "./core/view.js";
+import { effect, html, render, setAhead, signal, useEffect } from "./core/view.js";
 
 const load = {
   account: () => import("./pages/account.js"),
@@ -160,6 +160,7 @@ async function start() {
   failed.value = null;
   try {
     const [instance] = await Promise.all([call("GET /v1/instance", { quiet: true }), refreshSession()]);
+    if (instance.local && session.value) setAhead((await call("GET /v1/local/clock", { quiet: true })).aheadS * 1000);
     service.value = instance;
   } catch (error) {
     if (!error.type) throw error;

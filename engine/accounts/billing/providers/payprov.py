@@ -73,7 +73,7 @@ class Payprov:
         body = orjson.dumps(order_fields(order))
         headers = {
             "Content-Type": "application/json",
-            "Payprov-Signature": signatures.sign(self._secrets[0], body, clock.now()),
+            "Payprov-Signature": signatures.sign(self._secrets[0], body, clock.machine_now()),
         }
         url = yarl.URL(f"{self._url}/charges")
         answer = await self._client.post(url, body, headers, timeout_s=TIMEOUT_S, max_bytes=MAX_ANSWER)

@@ -66,8 +66,16 @@ export function money(minor, currency) {
   return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
 }
 
+let aheadMs = 0; // local mode can move the clock of the service ahead of this computer's
+
+/** Note by how many milliseconds the clock of the service is ahead. */
+export const setAhead = (ms) => { aheadMs = ms; };
+
+/** Return the present time of the service, in milliseconds. */
+export const serviceNow = () => Date.now() + aheadMs;
+
 /** Return how long ago (or ahead) a time is, in words: "just now", "4 min ago", "in 2 h"; beyond a week the date. */
-export function ago(iso, now = Date.now()) {
+export function ago(iso, now = serviceNow()) {
   const past = now - Date.parse(iso);
   const size = Math.abs(past);
   if (size < 10_000) return "just now";
@@ -82,7 +90,7 @@ export function ago(iso, now = Date.now()) {
 }
 
 /** Return the date in the person's zone; the year only if it is another one. */
-export function date(iso, now = Date.now()) {
+export function date(iso, now = serviceNow()) {
   const at = new Date(iso);
   return at.getFullYear() === new Date(now).getFullYear() ? shortDay.format(at) : longDay.format(at);
 }

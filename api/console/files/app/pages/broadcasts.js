@@ -4,7 +4,7 @@ import { go, href } from "../core/router.js";
 import { Button, Card, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, Figures, Menu, Notice, PageHead, SelectField, Skeleton, Time, toast } from "../core/ui.js";
 import { isDark } from "../core/shell.js";
 import { Table } from "../core/table.js";
-import { duration, html, number, percent, plural, useEffect, useState } from "../core/view.js";
+import { duration, html, number, percent, plural, serviceNow, useEffect, useState } from "../core/view.js";
 import { SendDialog } from "../parts/broadcast_send.js";
 import { Preview } from "../parts/preview.js";
 import { ProgressBar } from "../parts/progress_bar.js";
@@ -126,7 +126,7 @@ function Progress({ broadcast }) {
 /** How fast a broadcast that is sending has gone since its start, and how long the rest takes at that rate. */
 function Rate({ broadcast }) {
   const { counts, startedAt, status } = broadcast;
-  const passedMs = Date.now() - Date.parse(startedAt);
+  const passedMs = serviceNow() - Date.parse(startedAt);
   if (status !== "sending" || !startedAt || !counts.accepted || passedMs < 5000) return "";
   const perMinute = (counts.accepted / passedMs) * 60_000;
   const rest = counts.waiting ? `, about ${duration((counts.waiting / perMinute) * 60_000)} left` : "";

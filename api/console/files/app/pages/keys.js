@@ -3,7 +3,7 @@ import { call, useAction, usePages } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Button, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, PageHead, SecretDialog, SelectField, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
-import { ago, dateTime, html, useState } from "../core/view.js";
+import { ago, dateTime, html, serviceNow, useState } from "../core/view.js";
 import { NewKey } from "../parts/key_form.js";
 import { ALL_SCOPES, scopesInWords } from "../parts/scopes.js";
 
@@ -12,7 +12,7 @@ export { SmtpSettings } from "../parts/smtp_settings.js";
 const FORMS = [["all", "All keys"], ["live", "Keys in use"], ["ended", "Revoked and expired"]];
 
 /** Return the state of a key: active, revoked or expired. */
-const standing = (key) => (key.revokedAt ? "revoked" : key.expiresAt && Date.parse(key.expiresAt) <= Date.now() ? "expired" : "active");
+const standing = (key) => (key.revokedAt ? "revoked" : key.expiresAt && Date.parse(key.expiresAt) <= serviceNow() ? "expired" : "active");
 
 export function ApiKeys() {
   const state = usePages("GET /v1/api-keys", {}, { pollMs: true });
@@ -140,7 +140,7 @@ function Revoke({ row, onClose }) {
 function Made({ made, onClose }) {
   const old = made.replaces;
   return html`<${SecretDialog} title=${`Key ${made.name}`} secret=${made.token} onClose=${onClose}>
-    ${old && html`<p>The old key <code>${old.hint}…</code> ${Date.parse(old.expiresAt) <= Date.now() ? "has ended" : html`is valid until <${Time} at=${old.expiresAt} />`}.</p>`}
+    ${old && html`<p>The old key <code>${old.hint}…</code> ${Date.parse(old.expiresAt) <= serviceNow() ? "has ended" : html`is valid until <${Time} at=${old.expiresAt} />`}.</p>`}
     <p class="soft">Keep it in the environment or a secret store of the program. The calls on these pages read it from <code>$KEY</code>. For SMTP, it is the password of the user <code>apikey</code>.</p>
     <p><${Button} kind="quiet" icon="server" to="/smtp">Settings for sending<//></p>
   <//>`;

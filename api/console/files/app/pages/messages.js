@@ -3,7 +3,7 @@ import { download, useAction, useCall } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Button, Chip, ErrorNote, Menu, PageHead, SelectField, Skeleton, toast } from "../core/ui.js";
-import { classes, html, number, percent, plural, shortNumber, useCallback, useMemo, useRef, useState } from "../core/view.js";
+import { classes, html, number, percent, plural, serviceNow, shortNumber, useCallback, useMemo, useRef, useState } from "../core/view.js";
 import { liveMode } from "../parts/live.js";
 import { apiQuery, chipsOf, FILTERS, filtersOf, RANGES } from "../parts/message_filters.js";
 import { useMessageRows } from "../parts/message_rows.js";
@@ -109,7 +109,7 @@ function Strip({ filters }) {
 
 function quarterBefore(hours) {
   const quarter = 900_000;
-  return new Date(Math.floor(Date.now() / quarter) * quarter - hours * 3_600_000).toISOString();
+  return new Date(Math.floor(serviceNow() / quarter) * quarter - hours * 3_600_000).toISOString();
 }
 
 function ExportMenu({ wanted }) {

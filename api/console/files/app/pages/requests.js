@@ -3,7 +3,7 @@ import { useCall, usePages } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Button, Chip, Code, CopyLine, Dialog, Empty, Facts, PageHead, SearchField, Segments, SelectField, Time } from "../core/ui.js";
 import { Table } from "../core/table.js";
-import { duration, html } from "../core/view.js";
+import { duration, html, serviceNow } from "../core/view.js";
 
 const CLASSES = [["", "All"], ["2xx", "Done"], ["4xx", "Refused"], ["5xx", "Failed"]];
 const METHODS = [["", "Any method"], ...["GET", "POST", "PATCH", "PUT", "DELETE", "HEAD"].map((one) => [one, one])];
@@ -35,7 +35,7 @@ export function Requests() {
   const filters = Object.fromEntries(NAMES.map((name) => [name, query.get(name)]));
   const by = query.get("by");
   const range = RANGE_MS[query.get("range")];
-  const minute = Math.floor(Date.now() / 60_000) * 60_000;
+  const minute = Math.floor(serviceNow() / 60_000) * 60_000;
   const state = usePages("GET /v1/requests", { query: { ...filters, by: filters.key || by === "all" ? null : by || "key", from: range ? new Date(minute - range).toISOString() : null } }, { pollMs: true });
   const keys = useNames();
   const opened = state.rows.find((row) => row.id === query.get("request"));

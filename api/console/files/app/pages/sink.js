@@ -5,6 +5,7 @@ import { isDark } from "../core/shell.js";
 import { Button, Card, Empty, ErrorNote, Facts, PageHead, SearchField, Skeleton, Tabs, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { bytes, html, plural, undirected } from "../core/view.js";
+import { ClockCard } from "../parts/clock.js";
 import { Preview } from "../parts/preview.js";
 
 export function Sink({ service }) {
@@ -20,6 +21,7 @@ export function Sink({ service }) {
     { title: "Size", end: true, cell: (row) => bytes(row.sizeBytes) },
   ];
   return html`${head}
+    <${ClockCard} onMove=${state.reload} />
     <div class="toolbar"><${SearchField} label="Recipient" value=${recipient} onValue=${(value) => setQuery({ recipient: value })} /></div>
     <${Table} label="Mail in the local sink" columns=${columns} state=${state} rowTo=${(row) => `/sink/${row.id}`} empty=${html`<${Empty} icon="mails" title=${recipient ? "No mail for this recipient" : "No mail yet"} action=${html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Mail appears here a moment after it is delivered.<//>`} />`;
 }

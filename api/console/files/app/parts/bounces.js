@@ -3,7 +3,7 @@ import { call, useCall, usePages } from "../core/api.js";
 import { href, location, setQuery } from "../core/router.js";
 import { breakable, Button, Card, Chip, Confirm, Empty, ErrorNote, PageHead, SelectField, Skeleton, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
-import { html, number, useState } from "../core/view.js";
+import { html, number, serviceNow, useState } from "../core/view.js";
 import { ReasonChip, reasonText } from "./reason_chip.js";
 
 const SCOPES = [["", "All scopes"], ["recipient", "The recipient"], ["message", "The message"], ["site", "The mail servers"], ["session", "The connection"]];
@@ -13,7 +13,7 @@ const words = (text) => (text ?? "unknown").replaceAll("_", " ");
 /** The tab with the bounces of the last `days` days. */
 export function Bounces({ days }) {
   const query = location.value.query;
-  const [from] = useState(() => new Date(Math.floor(Date.now() / DAY_MS) * DAY_MS - (Number(days) - 1) * DAY_MS).toISOString());
+  const [from] = useState(() => new Date(Math.floor(serviceNow() / DAY_MS) * DAY_MS - (Number(days) - 1) * DAY_MS).toISOString());
   const period = { from, scope: query.get("scope") ?? "", stream: query.get("stream") ?? "", recipientDomain: query.get("recipientDomain") ?? "" };
   const chosen = query.get("class") ?? "";
   const classes = useCall("GET /v1/bounces/classes", { query: period }, { pollMs: 30_000 });

@@ -1,4 +1,5 @@
 // The filters of the list of messages: the text of the search field, the address of the page and the query of the API.
+import { serviceNow } from "../core/view.js";
 
 export const STATUSES = ["queued", "sending", "delivered", "bounced", "complained", "failed", "rejected", "scheduled", "canceled"];
 const SOURCES = ["api", "smtp", "broadcast", "verification", "forward", "system"];
@@ -36,7 +37,7 @@ export function filtersOf(query) {
 }
 
 /** Return the query of the API for the filters and the range in the address of the page. */
-export function apiQuery(query, now = Date.now()) {
+export function apiQuery(query, now = serviceNow()) {
   const length = RANGE_MS[query.get("range")];
   const limits = length
     ? { from: new Date(now - length).toISOString() }

@@ -3,7 +3,7 @@ import { call, useAction, useCall, usePages } from "../core/api.js";
 import { go, location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, CopyLine, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, TextField, Time, toast } from "../core/ui.js";
-import { classes, html, number, useState } from "../core/view.js";
+import { classes, html, number, serviceNow, useState } from "../core/view.js";
 import { EVENT_TYPES } from "./webhook_event_types.js";
 import { DeliveryDetail } from "./webhook_exchange.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "./webhook_form.js";
@@ -63,7 +63,7 @@ function Workbench({ row, reload }) {
 function filtersOf(query) {
   const hours = query.get("window") ?? "";
   // To the minute, so that the same filters give the same call until a minute has passed.
-  const from = hours === "own" ? utcOf(query.get("from")) : hours ? new Date(Math.floor((Date.now() - Number(hours) * HOUR_MS) / 60_000) * 60_000).toISOString() : null;
+  const from = hours === "own" ? utcOf(query.get("from")) : hours ? new Date(Math.floor((serviceNow() - Number(hours) * HOUR_MS) / 60_000) * 60_000).toISOString() : null;
   const until = hours === "own" ? utcOf(query.get("until")) : null;
   const [state, type] = [query.get("state"), query.get("type")];
   return { state, type, hours, from, until, any: Boolean(state || type || from || until) };
