@@ -43,7 +43,7 @@ WHERE c.table_schema = 'public' AND c.data_type = 'timestamp with time zone' AND
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """A service whose clock these tests move, with the retry schedule as it comes."""
-    with running({"RETRY_LADDER_S": ",".join(f"{wait:g}" for wait in LADDER_S)}) as started:
+    with running({"PROFILE": "small", "RETRY_LADDER_S": ",".join(f"{wait:g}" for wait in LADDER_S)}) as started:
         yield started
 
 
