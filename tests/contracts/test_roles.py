@@ -213,7 +213,7 @@ AREAS = {
     "/v1/usage": "account", "/v1/verifications": "verifications", "/v1/webhooks": "webhooks",
 }  # fmt: skip
 SENDS = re.compile(
-    r"/v1/(compat/\w+/email.*|emails.*|messages/.*resend|templates/\{id\}/test|inbound/messages/\{id\}/reply)"
+    r"/v1/(compat/\w+/email.*|emails.*|messages/.*resend|templates/\{id\}/test|inbound/messages/\{id\}/reply|local/sink)"
 )
 READS = re.compile(r"/v1/(address-checks|segments/count|.+/preview)")
 OLDER = re.compile(r"/v1/inbound/(addresses|domains|routes|mta-sts)")  # scopes of domains do as well

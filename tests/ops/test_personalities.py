@@ -367,8 +367,9 @@ def test_a_bad_file_is_refused_with_its_reason(tmp_path: Path, text: str, said: 
 
 CATEGORIES = {
     "unknown": {"user_unknown", "mailbox_unavailable"}, "full": {"mailbox_full"}, "overquota": {"mailbox_full"},
-    "grey": {"greylisted", "rate"}, "ratelimit": {"rate", "reputation"}, 
-    "defer-bounce": {"rate", "mailbox_unavailable"},    "unauthenticated": {"auth"}, "unaligned": {"auth"}, "no_one_click": {"policy"}, "too_large": {"size"},
+    "grey": {"greylisted", "rate"}, "ratelimit": {"rate", "reputation"},
+    "defer-bounce": {"rate", "mailbox_unavailable"},
+    "unauthenticated": {"auth"}, "unaligned": {"auth"}, "no_one_click": {"policy"}, "too_large": {"size"},
 }  # fmt: skip
 
 
