@@ -12,7 +12,7 @@ from engine.mail.received_header import addresses, read_header
 from engine.store.resolver import Records
 from mta.smtp.client.report_mail import send_report
 from ops.local.receiving_rules import FollowingReport, ReceivingRules
-from ops.local.sink_journal import DueReport, Sent, SinkJournal
+from ops.local.sink_journal import FollowUp, Sent, SinkJournal
 from ops.local.sink_script import SinkBehaviour, behaviour_of
 from ops.local.sink_store import SinkMessage
 
@@ -46,7 +46,7 @@ class ReportSender:
         self._journal = journal or SinkJournal()
         self._rules = rules
         self._dns = dns
-        self._came: asyncio.Queue[DueReport] = asyncio.Queue(MAX_WAITING * 2)
+        self._came: asyncio.Queue[FollowUp] = asyncio.Queue(MAX_WAITING * 2)
         self._one_by_one = asyncio.Lock()
         for report in self._journal.reports.values():  # of the run before
             self._came.put_nowait(report)
@@ -61,7 +61,7 @@ class ReportSender:
                 continue
             mail = ReportedMail(wanted.reporter, received.sender, recipient, received.content[:MAX_HEADER])
             due_ms = clock.milliseconds(clock.now()) + round(wanted.after_s * 1_000)
-            report = DueReport(str(ids.uuid7()), due_ms, wanted.kind, mail, wanted.said)
+            report = FollowUp(str(ids.uuid7()), due_ms, wanted.kind, mail, wanted.said)
             self._journal.record(report)
             self._came.put_nowait(report)
 
@@ -81,7 +81,7 @@ class ReportSender:
             while True:
                 group.create_task(self._send_when_due(await self._came.get()))
 
-    async def _send_when_due(self, report: DueReport) -> None:
+    async def _send_when_due(self, report: FollowUp) -> None:
         # Nothing announces a jump of the clock
         while (left_ms := report.due_ms - clock.milliseconds(clock.now())) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(left_ms / 1_000, LOOK_S))
@@ -89,7 +89,7 @@ class ReportSender:
             await self._send(report)
         self._journal.record(Sent(report.id))
 
-    async def _send(self, report: DueReport) -> None:
+    async def _send(self, report: FollowUp) -> None:
         """Compose and send a report, up to three times: the MX may be restarting."""
         recipient, content = report.mail.return_path, b""
         match report.kind:

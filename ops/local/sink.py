@@ -312,12 +312,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--personalities", type=Path, help="folder whose personalities.toml adds to the shipped ones")
     parser.add_argument("--no-tls", action="store_true", help="do not offer STARTTLS")
     given = parser.parse_args(arguments)
-    os.umask(0o077)  # stored mail must not be readable by other users of this host
     try:
         known = personalities.load(given.personalities)
     except BadPersonalities as error:
         print(error, file=sys.stderr)
         return 2
+    os.umask(0o077)  # stored mail must not be readable by other users of this host
     tls = None if given.no_tls else certificate.server_context(given.store)
     with MailStore(given.store, given.store_mode) as store:
         try:

@@ -27,7 +27,7 @@ class Try(Struct, frozen=True, tag="try"):
     count: int
 
 
-class DueReport(Struct, frozen=True, tag="report"):
+class FollowUp(Struct, frozen=True, tag="report"):
     """A report to send. `mail.content` is the header of the mail; `said` the reply that a bounce quotes."""
 
     id: str
@@ -43,14 +43,14 @@ class Sent(Struct, frozen=True, tag="sent"):
     id: str
 
 
-_DECODER = msgspec.json.Decoder(Try | DueReport | Sent)
+_DECODER = msgspec.json.Decoder(Try | FollowUp | Sent)
 
 
 class SinkJournal:
     """The tries and due reports of a sink; in memory alone without a folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.reports: dict[str, DueReport] = {}
+        self.reports: dict[str, FollowUp] = {}
         self._tries: OrderedDict[str, Try] = OrderedDict()
         self._encoder = msgspec.json.Encoder()
         self._file: int | None = None
@@ -68,7 +68,7 @@ class SinkJournal:
         """Return the tries for a key."""
         return self._tries.get(key)
 
-    def record(self, entry: Try | DueReport | Sent) -> None:
+    def record(self, entry: Try | FollowUp | Sent) -> None:
         """Apply an entry and write it, without fsync."""
         self._apply(entry)
         if self._file is not None:
@@ -80,14 +80,14 @@ class SinkJournal:
             os.close(self._file)
             self._file = None
 
-    def _apply(self, entry: Try | DueReport | Sent) -> None:
+    def _apply(self, entry: Try | FollowUp | Sent) -> None:
         match entry:
             case Try():
                 self._tries[entry.key] = entry
                 self._tries.move_to_end(entry.key)
                 if len(self._tries) > MAX_TRIES:
                     self._tries.popitem(last=False)
-            case DueReport():
+            case FollowUp():
                 self.reports[entry.id] = entry
             case Sent():
                 self.reports.pop(entry.id, None)

@@ -26,6 +26,7 @@ from ops.local.personalities import BadPersonalities
 from ops.local.receiving_rules import ReceivingRules
 from ops.local.report_sender import ReportSender
 from ops.local.sink import Sink
+from ops.local.sink import main as sink_main
 from ops.local.sink_journal import SinkJournal
 from tests.harness.patience import until
 
@@ -363,6 +364,15 @@ def test_a_bad_file_is_refused_with_its_reason(tmp_path: Path, text: str, said: 
 
     assert said in str(refused.value)
     assert str(tmp_path / personalities.FILE) in str(refused.value)
+
+
+def test_the_sink_does_not_start_with_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / personalities.FILE).write_text('[domains]\n"a.test" = "gmial"')
+
+    status = sink_main(["--port", "0", "--store", str(tmp_path / "sink"), "--personalities", str(tmp_path)])
+
+    assert status == 2
+    assert "There are plain, gmail, outlook" in capsys.readouterr().err
 
 
 CATEGORIES = {
