@@ -29,6 +29,7 @@ _NAMES: Final = {
     "DELETE /v1/emails/{id}/schedule": ("emails", "cancel"),
     "DELETE /v1/lists/{id}/members/{contactId}": ("lists", "remove_member"),
     "DELETE /v1/lists/{id}/opt-outs/{address}": ("lists", "take_back_opt_out"),
+    "DELETE /v1/local/sink": ("local_sink", "empty"),
     "GET /v1/account/verify": ("account", "verify_log"),
     "GET /v1/billing": ("billing", "get"),
     "GET /v1/instance": ("instance", "get"),

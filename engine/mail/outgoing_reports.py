@@ -1,10 +1,11 @@
-"""Compose reports as receiving servers send them: a bounce (RFC 3464) and a complaint (RFC 5965).
+"""Compose reports as other servers send them: a bounce (RFC 3464), a complaint (RFC 5965), a TLS report (RFC 8460).
 
 The local sink and the simulator send them to the service's own MX, so that reports can be tried on one machine.
 """
 
+import json
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
@@ -14,6 +15,7 @@ from engine.mail.headers import date_field
 
 MAX_HEADER: Final = 16_384  # octets of the returned header
 _header_end = re.compile(rb"\r?\n\r?\n").search
+_enhanced_status = re.compile(r"\d{3}[ -]([45]\.\d{1,3}\.\d{1,3})\b").match
 _folded_address = re.compile(r"[\r\n\x00]").search
 
 
@@ -29,12 +31,14 @@ class ReportedMail(Struct, frozen=True):
     content: bytes
 
 
-def bounce_report(mail: ReportedMail, at: datetime) -> bytes:
-    """Return a notification that the recipient does not exist."""
-    said = f"550 5.1.1 <{mail.recipient}>: no such user here"
+def bounce_report(mail: ReportedMail, at: datetime, reply: str | None = None) -> bytes:
+    """Return a notification that the mail was refused with an SMTP reply; None: the recipient does not exist."""
+    said = reply or f"550 5.1.1 <{mail.recipient}>: no such user here"
+    enhanced = _enhanced_status(said)
+    status = enhanced[1] if enhanced else f"{said[0]}.0.0"
     fields = (
         f"Reporting-MTA: dns; {mail.reporter}\r\n\r\n"
-        f"Final-Recipient: rfc822; {mail.recipient}\r\nAction: failed\r\nStatus: 5.1.1\r\n"
+        f"Final-Recipient: rfc822; {mail.recipient}\r\nAction: failed\r\nStatus: {status}\r\n"
         f"Diagnostic-Code: smtp; {said}\r\n"
     )
     text = f"Your message was accepted, but can't be delivered to {mail.recipient}: {said}.\r\n"
@@ -49,6 +53,29 @@ def complaint_report(mail: ReportedMail, at: datetime) -> bytes:
     )
     text = f"{mail.recipient} reported this message as spam.\r\n"
     return _report(mail, at, "Complaint about a message", "feedback-report", text, fields)
+
+
+def tls_report(reporter: str, recipient: str, domain: str, at: datetime) -> bytes:
+    """Return the report of a server about its TLS sessions to `domain` on the day before `at`: all succeeded."""
+    day = (at - timedelta(days=1)).date().isoformat()
+    report_id = f"{day}-{domain}@{reporter}"
+    policy = {"policy-type": "no-policy-found", "policy-domain": domain}
+    summary = {"total-successful-session-count": 1, "total-failure-session-count": 0}
+    document = {
+        "organization-name": reporter, "contact-info": f"postmaster@{reporter}", "report-id": report_id,
+        "date-range": {"start-datetime": f"{day}T00:00:00Z", "end-datetime": f"{day}T23:59:59Z"},
+        "policies": [{"policy": policy, "summary": summary}],
+    }  # fmt: skip
+    text = json.dumps(document, indent=1).replace("\n", "\r\n")
+    boundary = "report." + sha256(report_id.encode()).hexdigest()[:24]
+    return (
+        f"From: <tls-reports@{reporter}>\r\nTo: <{recipient}>\r\n{date_field(at)}"
+        f"Subject: Report Domain: {domain} Submitter: {reporter} Report-ID: <{report_id}>\r\n"
+        f"TLS-Report-Domain: {domain}\r\nTLS-Report-Submitter: {reporter}\r\nMIME-Version: 1.0\r\n"
+        f'Content-Type: multipart/report; report-type=tlsrpt;\r\n boundary="{boundary}"\r\n\r\n'
+        f"--{boundary}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nTLS sessions to {domain} on {day}.\r\n"
+        f"--{boundary}\r\nContent-Type: application/tlsrpt+json\r\n\r\n{text}\r\n--{boundary}--\r\n"
+    ).encode()
 
 
 def _report(mail: ReportedMail, at: datetime, subject: str, kind: str, text: str, fields: str) -> bytes:

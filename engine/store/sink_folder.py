@@ -6,7 +6,7 @@ read files: call them in a thread.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -46,6 +46,8 @@ def decoded(lines: Iterable[bytes]) -> list[SinkEntry]:
     """Return the entries of these lines; skips a line that a crash cut off, and the text after the last line end."""
     found = []
     for line in lines:
+        if line.isspace():  # of a mail that was deleted
+            continue
         with suppress(msgspec.DecodeError):
             found.append(_ENTRY.decode(line))
     return found
@@ -118,6 +120,32 @@ def forget(folder: Path, entries: Sequence[SinkEntry], addresses: Sequence[str])
                 file.write(_masked(line, addresses))
             offset += len(line)
             file.seek(offset)
+
+
+def empty(folder: Path, ids: Collection[str]) -> None:
+    """Delete the mails with these ids, and blank their lines in place, which readers then skip."""
+    if not ids:
+        return
+    with (folder / INDEX).open("r+b") as file:
+        offset = 0
+        while line := file.readline():
+            for entry in decoded([line.rstrip(b"\n")]):
+                if entry.id in ids:
+                    if entry.file is not None and _FILE.fullmatch(entry.file) is not None:
+                        (folder / entry.file).unlink(missing_ok=True)
+                    file.seek(offset)
+                    file.write(b" " * len(line.rstrip(b"\n")))
+            offset += len(line)
+            file.seek(offset)
+
+
+def version_of(folder: Path) -> tuple[int, int]:
+    """Return a pair that changes when a mail arrives: the file of the index, and its size."""
+    try:
+        found = (folder / INDEX).stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_ino, found.st_size
 
 
 def _masked(line: bytes, addresses: Sequence[str]) -> bytes:

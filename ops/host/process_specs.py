@@ -72,6 +72,7 @@ def helpers(settings: Settings) -> Iterator[ProcessSpec]:
     yield _python("dns", dns, settings, _ports_are_open(settings.dns_port), HELPER_GRACE_S)
     sink = ["ops.local.sink", "--port", str(settings.sink_port), "--store", str(settings.state / "sink")]
     sink += ["--clock", str(settings.state)]
+    sink += ["--dns", f"{LOOPBACK}:{settings.dns_port}", "--personalities", str(settings.state)]
     if mx_processes(settings):
         sink += ["--reports-to", f"{connect_host(settings.mx_host)}:{settings.mx_port}"]
     yield _python("sink", sink, settings, _ports_are_open(settings.sink_port), HELPER_GRACE_S)

@@ -32,13 +32,15 @@ from ops.host.sockets import ListeningSockets, PortTaken
 from ops.host.state import AlreadyRunning, StateLock, UnusableState, kept_peppers, make_state, tail
 from ops.host.supervise import StartFailed, Supervisor
 from ops.host.valkey_server import ValkeyServer
+from ops.local import personalities
+from ops.local.personalities import BadPersonalities
 
 READY_TIMEOUT_S = 60.0
 INTERRUPTED = 130
 
 
 _PLAIN = (
-    AlreadyRunning, BadSetting, CannotServe, PortTaken, StartFailed, UnusableState, WrongSockets,
+    AlreadyRunning, BadPersonalities, BadSetting, CannotServe, PortTaken, StartFailed, UnusableState, WrongSockets,
 )  # fmt: skip
 
 
@@ -115,6 +117,8 @@ async def _start_all(
     began = time.monotonic()
     given = loaded.settings
     process_specs.check_ports(given, listeners.given)
+    if runs_local_peers(given):
+        personalities.load(state)
     listeners.open(given, process_specs.socket_names(given))
     process_specs.empty_metrics(state)
     log_levels.forget(state)

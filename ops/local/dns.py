@@ -36,7 +36,7 @@ from engine.base import settings
 from engine.sending.domains.service import identity
 from engine.store import stopping
 from ops.local import dns_plain
-from ops.local.published_records import Published
+from ops.local.published_records import Published, RecordsUnavailable
 
 Lookup = Callable[[str, str], Awaitable[list[str] | None]]
 
@@ -251,7 +251,10 @@ class Responder:
         elif behaviour.truncate and transport == "udp":
             response.flags |= dns.flags.TC
         else:
-            steady = await self._fill(response, asked.name, name, rdtype)
+            try:
+                steady = await self._fill(response, asked.name, name, rdtype)
+            except RecordsUnavailable:
+                response.set_rcode(dns.rcode.SERVFAIL)
         encoded = _encoded(response, query, transport)
         if steady and self._caches and transport == "udp":
             self._cache[request[2:]] = encoded[2:]

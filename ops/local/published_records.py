@@ -19,10 +19,15 @@ _PUBLISHED_S: Final = 1.0
 _DATABASE_S: Final = 0.8  # shorter than resolvers' time-outs: an answer without TXT is better than none
 
 
+class RecordsUnavailable(RuntimeError):  # noqa: N818 - named for what happened
+    """The database doesn't answer, so that records of customers' domains are not known."""
+
+
 class Published:
     """Reads the DNS records that customers' domains need, through `engine.sending.domains.local.published`.
 
-    Records are cached for 1 s. While the database is unavailable, no records are returned.
+    Records are cached for 1 s. While the database is unavailable, TXT look-ups raise RecordsUnavailable, because an
+    empty answer would make signed mail look unsigned; other types have no records.
     """
 
     def __init__(self, database_url: str | None, identity: MailHostIdentity | None = None) -> None:
@@ -39,9 +44,13 @@ class Published:
         known = self._cache.get((name, rdtype))
         if known is not None and known[0] > at:
             return known[1]
-        if self._url is None or at < self._retry_at:
+        if self._url is None:
             return []
-        values = await self._read(name, rdtype)
+        values = None if at < self._retry_at else await self._read(name, rdtype)
+        if values is None and rdtype == "TXT":
+            raise RecordsUnavailable(name)
+        if values is None:
+            return []
         self._cache[name, rdtype] = (at + _PUBLISHED_S, values)
         self._cache.move_to_end((name, rdtype))
         if len(self._cache) > _CACHED:
@@ -54,7 +63,7 @@ class Published:
             self._connection.terminate()
             self._connection = None
 
-    async def _read(self, name: str, rdtype: str) -> list[str]:
+    async def _read(self, name: str, rdtype: str) -> list[str] | None:
         assert self._url is not None
         loop = asyncio.get_running_loop()
         try:
@@ -66,4 +75,4 @@ class Published:
             print(f"dns: the database does not answer: {str(error) or type(error).__name__}", file=sys.stderr)
             await self.close()
             self._retry_at = loop.time() + _PUBLISHED_S
-            return []
+            return None

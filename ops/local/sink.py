@@ -18,6 +18,9 @@ The local part of a recipient, without its plus tag, selects a behaviour (a new 
     latebounce@  accepted; 3 s later a bounce (RFC 3464) goes to the return path, by the MX that --reports-to names
     complain@    accepted; 3 s later a complaint (ARF, RFC 5965) goes there
 
+With `--dns`, the personalities (`personalities`) answer for addresses at `gmail.sim`, `outlook.sim` and so on; their
+rules for a mailbox replace the behaviour above.
+
 Tests start a `Sink` in their own event loop and script it further. Run by hand:
 `python -m ops.local.sink --port 2600 --store FOLDER`; SIGTERM and SIGINT stop it.
 """
@@ -37,11 +40,17 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import uvloop
+from msgspec import Struct
 
 from engine.base import clock
+from engine.base.settings import HostPort
 from engine.store import service_time, stopping
-from ops.local import certificate
+from engine.store.resolver import Resolver
+from ops.local import certificate, personalities
+from ops.local.personalities import BadPersonalities, Personalities
+from ops.local.receiving_rules import ReceivingRules
 from ops.local.report_sender import ReportSender
+from ops.local.sink_journal import SinkJournal
 from ops.local.sink_script import FirstTries, ScriptedReplies, ScriptedReply
 from ops.local.sink_session import SinkSession
 from ops.local.sink_store import MailStore, SinkMessage, StoreMode
@@ -53,6 +62,7 @@ _TIDY_S: Final = 3600.0
 _MAX_CONVERSATIONS: Final = 10_000
 _IDLE_S: Final = 300.0
 _SWEEP_S: Final = 30.0
+NAME: Final = "sink.test"  # of the process
 _TEST_ID = re.compile(rb"(?:^|\n)x-test-id:[ \t]*([^\r\n]{1,200})", re.IGNORECASE)
 
 
@@ -69,11 +79,15 @@ class Sink:
         max_size: int = MAX_SIZE,
         remember: int = 10_000,
         reports: ReportSender | None = None,
+        rules: ReceivingRules | None = None,
     ) -> None:
-        """Keep the last `remember` messages and commands in memory. `reports` sends those that mail asks for."""
+        """Keep the last `remember` messages and commands in memory. `reports` sends those that mail asks for; `rules`
+        are those of the personalities.
+        """
         self.name = name
         self.max_size = max_size
         self.tls = tls
+        self.rules = rules
         self.scripts = ScriptedReplies()
         self.first_tries = FirstTries()
         self.messages: deque[SinkMessage] = deque(maxlen=remember)
@@ -205,9 +219,9 @@ class Sink:
         self._arrival.set()
         return received.id
 
-    def spawn(self, handshake: Coroutine[Any, Any, None]) -> None:
-        """Run a TLS handshake in a task that `stop` cancels."""
-        task = asyncio.get_running_loop().create_task(handshake)
+    def spawn(self, step: Coroutine[Any, Any, None]) -> None:
+        """Run a step of a session that takes time in a task that `stop` cancels."""
+        task = asyncio.get_running_loop().create_task(step)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -226,27 +240,46 @@ def _test_id(content: bytes) -> str | None:
     return found[1].decode("utf-8", "replace").strip() if found is not None else None
 
 
+class SinkPeers(Struct, frozen=True):
+    """The servers that a sink uses: the MX that takes its reports, and DNS for the checks of its personalities."""
+
+    mx: tuple[str, int] | None = None
+    dns: tuple[str, int] | None = None
+
+
 async def serve(
     host: str,
     port: int,
     store: MailStore,
     tls: ssl.SSLContext | None,
-    mx: tuple[str, int] | None,
+    peers: SinkPeers,
+    known: Personalities,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Run the sink until `stop` is set (default: at SIGTERM or SIGINT); reports go to `mx`, if there is one."""
+    """Run the sink until `stop` is set (default: at SIGTERM or SIGINT).
+
+    Without DNS, the personalities have no rules; without an MX, no reports are sent.
+    """
     stop = stop or stopping.stop_event()
-    reports = None if mx is None else ReportSender(mx, "sink.test")
-    sink = Sink(store=store, tls=tls, remember=0, reports=reports)
-    bound = await sink.start(host, port)
-    tasks = [asyncio.create_task(_tidy(store)), asyncio.create_task(service_time.watch())]
-    if reports is not None:
-        tasks.append(asyncio.create_task(reports.run()))
-    print(f"sink ready on {bound[0]}:{bound[1]}, keeping {store.mode.value} in {store.folder}", flush=True)
-    await stop.wait()
-    for task in tasks:
-        task.cancel()
-    await sink.stop()
+    resolver = None if peers.dns is None else Resolver((HostPort(*peers.dns),))
+    with SinkJournal(store.folder) as journal:
+        rules = None if resolver is None else ReceivingRules(known, journal, resolver, NAME)
+        reports = None
+        if peers.mx is not None:
+            reports = ReportSender(peers.mx, NAME, journal=journal, rules=rules, dns=resolver)
+        sink = Sink(name=NAME, store=store, tls=tls, remember=0, reports=reports, rules=rules)
+        bound = await sink.start(host, port)
+        tasks = [asyncio.create_task(_tidy(store)), asyncio.create_task(service_time.watch())]
+        if reports is not None:
+            tasks.append(asyncio.create_task(reports.run()))
+        print(f"sink ready on {bound[0]}:{bound[1]}, keeping {store.mode.value} in {store.folder}", flush=True)
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+        await sink.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if resolver is not None:
+        await resolver.close()
     print(f"sink stopped after {sink.count} messages", flush=True)
 
 
@@ -275,15 +308,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store-mode", type=StoreMode, choices=list(StoreMode), default=StoreMode.FILES)
     parser.add_argument("--reports-to", type=_address, help="HOST:PORT of the MX that takes reports; default: none")
     parser.add_argument("--clock", type=Path, help="state folder of the service whose clock the sink follows")
+    parser.add_argument("--dns", type=_address, help="HOST:PORT of the DNS server for the personalities; default: none")
+    parser.add_argument("--personalities", type=Path, help="folder whose personalities.toml adds to the shipped ones")
     parser.add_argument("--no-tls", action="store_true", help="do not offer STARTTLS")
     given = parser.parse_args(arguments)
+    try:
+        known = personalities.load(given.personalities)
+    except BadPersonalities as error:
+        print(error, file=sys.stderr)
+        return 2
     os.umask(0o077)  # stored mail must not be readable by other users of this host
     if given.clock is not None:
         service_time.join_at(given.clock)
     tls = None if given.no_tls else certificate.server_context(given.store)
     with MailStore(given.store, given.store_mode) as store:
         try:
-            uvloop.run(serve(given.host, given.port, store, tls, given.reports_to))
+            peers = SinkPeers(given.reports_to, given.dns)
+            uvloop.run(serve(given.host, given.port, store, tls, peers, known))
         except OSError as error:
             print(f"the sink can't listen on {given.host}:{given.port}: {error}", file=sys.stderr)
             return 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
 
 from mta.smtp.server.buffer import CONTENT_END, LineFlaw, SmtpBuffer, unstuffed
+from ops.local.receiving_rules import ReceivingRules, Visit
 from ops.local.sink_script import (
     REFUSALS,
     SLOW_S,
@@ -34,6 +35,7 @@ class SinkHost(Protocol):
     scripts: ScriptedReplies
     first_tries: FirstTries
     tls: ssl.SSLContext | None
+    rules: ReceivingRules | None
 
     def extensions(self, *, secured: bool) -> list[str]:
         """Return the EHLO lines after the first."""
@@ -50,8 +52,8 @@ class SinkHost(Protocol):
     def accept(self, session: "SinkSession", content: bytes) -> str:
         """Keep a message; return its id."""
 
-    def spawn(self, handshake: Coroutine[Any, Any, None]) -> None:
-        """Run a TLS handshake in a task that the sink owns."""
+    def spawn(self, step: Coroutine[Any, Any, None]) -> None:
+        """Run a step that takes time in a task that the sink owns."""
 
 
 def _max_line(_beginning: bytes) -> int:
@@ -73,8 +75,9 @@ class SinkSession(asyncio.Protocol):
         self._buffer = SmtpBuffer()
         self._in_content = False
         self._oversize = False
+        self._declared = 0  # SIZE of MAIL
         self._held: asyncio.TimerHandle | None = None
-        self._handshaking = False
+        self._awaits = False  # a TLS handshake, or the judgement of a message
         self._replies: list[bytes] = []
         self._scripted_reply: str | None = None  # replaces the next reply
         self._verbs: dict[bytes, Callable[[bytes], None]] = {
@@ -86,8 +89,15 @@ class SinkSession(asyncio.Protocol):
     @property
     def peer_port(self) -> int:
         """Return the client's port; 0 when the connection is closed."""
+        return int(self._peer()[1])
+
+    def _peer(self) -> tuple[str, int]:
+        """Return the client's address and port; a closed connection has neither."""
         peer = None if self._transport is None else self._transport.get_extra_info("peername")
-        return int(peer[1]) if peer else 0
+        return (peer[0], peer[1]) if peer else ("127.0.0.1", 0)
+
+    def _visit(self) -> Visit:
+        return Visit(self._peer()[0], self.helo, self.sender or "", self._declared)
 
     # -- asyncio.Protocol ----------------------------------------------------------------------
 
@@ -107,7 +117,7 @@ class SinkSession(asyncio.Protocol):
         """Buffer the input and process complete commands and content."""
         self.last_active = self._loop.time()
         self._buffer.feed(data)
-        if self._held is None and not self._handshaking:
+        if self._held is None and not self._awaits:
             self._run()
         elif len(self._buffer) > self._host.max_size * 2 + 65_536:
             self.hang_up()  # the client pipelines without end while a reply is delayed
@@ -130,7 +140,7 @@ class SinkSession(asyncio.Protocol):
 
     def _run(self) -> None:
         """Process all complete lines and contents, then send the replies in one write."""
-        while self._held is None and self._transport is not None:
+        while self._held is None and not self._awaits and self._transport is not None:
             if not (self._take_content() if self._in_content else self._take_line()):
                 break
         self._flush()
@@ -247,6 +257,7 @@ class SinkSession(asyncio.Protocol):
             self._say("552 5.3.4 message too big")
             return
         self.sender = path[1].decode("utf-8", "replace")
+        self._declared = 0 if declared is None else int(declared[1])
         self._say("250 2.1.0 ok")
 
     def _rcpt(self, line: bytes) -> None:
@@ -261,7 +272,12 @@ class SinkSession(asyncio.Protocol):
             self._recipient(path[1].decode("utf-8", "replace"))
 
     def _recipient(self, address: str) -> None:
-        behaviour = behaviour_of(address)
+        rules = self._host.rules
+        refusal = None if rules is None else rules.at_recipient(self._visit(), address)
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        behaviour = self._behaviour_of(address)
         if behaviour is SinkBehaviour.TARPIT:
             self.recipients.append(address)
             self._drip(b"250 2.1.5 ok\r\n", seconds_named(address, TARPIT_S))
@@ -269,12 +285,20 @@ class SinkSession(asyncio.Protocol):
         if behaviour is SinkBehaviour.DEFER and not self._host.first_tries.first(behaviour, address):
             behaviour = None
         if behaviour in REFUSALS:
-            self._say(REFUSALS[behaviour])
-            if behaviour is SinkBehaviour.BUSY:
-                self.hang_up()
+            self._refuse(REFUSALS[behaviour])
             return
         self.recipients.append(address)
         self._say("250 2.1.5 ok")
+
+    def _behaviour_of(self, address: str) -> SinkBehaviour | None:
+        """Return the behaviour that the local part selects, unless a personality has a rule for this mailbox."""
+        rules = self._host.rules
+        return None if rules is not None and rules.name_a_mailbox(address) else behaviour_of(address)
+
+    def _refuse(self, reply: str) -> None:
+        self._say(reply)
+        if reply.startswith("421"):
+            self.hang_up()
 
     def _data(self, _line: bytes) -> None:
         if not self.recipients:
@@ -292,16 +316,38 @@ class SinkSession(asyncio.Protocol):
             return
         delay_s = 0.0
         for address in self.recipients:
-            behaviour = behaviour_of(address)
+            behaviour = self._behaviour_of(address)
             if behaviour is SinkBehaviour.DROP and self._host.first_tries.first(behaviour, address):
                 self.hang_up()
                 return
             if behaviour is SinkBehaviour.SLOW:
                 delay_s = max(delay_s, seconds_named(address, SLOW_S))
         if delay_s:
-            self._hold(delay_s, lambda: self._keep(content))
+            self._hold(delay_s, lambda: self._judge(content))
         else:
+            self._judge(content)
+
+    def _judge(self, content: bytes) -> None:
+        """Store the message, if the personalities of its recipients accept its content."""
+        rules = self._host.rules
+        if rules is None or not rules.read_content(self.recipients):
             self._keep(content)
+            return
+        self._flush()
+        self._awaits = True
+        self._host.spawn(self._judged(rules, content))
+
+    async def _judged(self, rules: ReceivingRules, content: bytes) -> None:
+        refusal = await rules.at_content(self._visit(), tuple(self.recipients), content)
+        self._awaits = False
+        if self._transport is None:  # the client did not wait for the reply
+            return
+        if refusal is None:
+            self._keep(content)
+        else:
+            self._reset()
+            self._refuse(refusal)
+        self._run()
 
     def _keep(self, content: bytes) -> None:
         try:
@@ -343,7 +389,7 @@ class SinkSession(asyncio.Protocol):
         # RFC 3207 6: plaintext octets after the command may have been injected.
         self._buffer.clear()
         self._transport.pause_reading()
-        self._handshaking = True
+        self._awaits = True
         self._host.spawn(self._handshake(self._transport, self._host.tls))
 
     async def _handshake(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
@@ -362,5 +408,5 @@ class SinkSession(asyncio.Protocol):
         self._reset()
         self.helo = ""
         self.tls_version = secured.get_extra_info("ssl_object").version()
-        self._handshaking = False
+        self._awaits = False
         self._run()  # the first command may have arrived with the end of the handshake

@@ -28,7 +28,7 @@ from engine.store.pace import PACE
 from mta.outbound.source_ips.addresses import check_sources
 from ops.host import sockets
 from ops.host.process_specs import runs_local_peers
-from ops.local import certificate, dns, sink
+from ops.local import certificate, dns, personalities, sink
 from ops.local.sink_store import MailStore, StoreMode
 from ops.processes import metrics, worker
 from ops.processes.certificates import NoCertificate, configured, self_signed
@@ -143,9 +143,10 @@ def _local_peers(settings: Settings, store: MailStore) -> list[Part]:
     tls = certificate.server_context(Path(store.folder))
     mx = (connect_host(settings.mx_host), settings.mx_port) if "mx" in settings.processes else None
     to = (LOOPBACK, settings.sink_port)
+    peers, known = sink.SinkPeers(mx, (LOOPBACK, settings.dns_port)), personalities.load(settings.state)
     return [
         _part("dns", functools.partial(dns.serve, LOOPBACK, settings.dns_port, to, settings, {})),
-        _part("sink", functools.partial(sink.serve, *to, store, tls, mx)),
+        _part("sink", functools.partial(sink.serve, *to, store, tls, peers, known)),
     ]
 
 

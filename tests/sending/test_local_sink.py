@@ -1,5 +1,6 @@
 """The mail in the local sink: each account sees its own, newest first, and only in local mode."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -155,9 +156,50 @@ async def test_pages_hold_each_mail_once_and_filters_narrow_them(
     assert [row["id"] for row in rest] == kept[2::-1]
 
 
+async def test_a_request_waits_for_a_mail_that_matches(sinking: Api, account: TestAccount, sink: SinkStore) -> None:
+    message = await send(sinking, account)
+    old = sink.keep(message, to="ann@people.test")
+
+    waiting = asyncio.create_task(listed(sinking, account, f"?after={old}&recipient=ann@people.test&wait=30"))
+    await asyncio.sleep(0.2)  # so that the mails arrive while the request waits
+    sink.keep(message, to="bob@people.test")
+    assert not waiting.done()
+    new = sink.keep(message, to="ann@people.test")
+
+    assert [row["id"] for row in await waiting] == [new]
+    assert [row["id"] for row in await listed(sinking, account, "?recipient=ann@people.test&wait=30")] == [new, old]
+    assert await listed(sinking, account, f"?after={new}&wait=1") == []
+
+
+async def test_an_account_empties_the_sink_of_its_own_mail(
+    sinking: Api, pool: asyncpg.Pool, account: TestAccount, sink: SinkStore, local: Settings
+) -> None:
+    other = await make_account(pool)
+    mine, theirs = await send(sinking, account), await send(sinking, other)
+    gone = [sink.keep(mine, to=f"p{place}@people.test", place=place) for place in range(3)]
+    kept = sink.keep(theirs)
+
+    answer = await sinking.delete("/v1/local/sink", account.token)
+
+    assert answer.status == 204
+    assert await listed(sinking, account) == []
+    assert [row["id"] for row in await listed(sinking, other)] == [kept]
+    assert [file for file in (local.state / "sink").rglob("*.eml") if file.stem in gone] == []
+    assert not any(one.encode() in (local.state / "sink" / INDEX).read_bytes() for one in gone)
+    new = sink.keep(mine)
+    assert [row["id"] for row in await listed(sinking, account)] == [new]
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
-    [("before=x", "before"), ("message=evt_0", "message"), ("limit=101", "limit"), ("recipient=", "recipient")],
+    [
+        ("before=x", "before"),
+        ("after=x", "after"),
+        ("wait=31", "wait"),
+        ("message=evt_0", "message"),
+        ("limit=101", "limit"),
+        ("recipient=", "recipient"),
+    ],
 )
 async def test_a_bad_filter_is_refused_by_field(sinking: Api, account: TestAccount, query: str, field: str) -> None:
     answer = await sinking.get(f"/v1/local/sink?{query}", account.token)
@@ -210,3 +252,4 @@ async def test_live_mode_has_no_sink(
             assert (answer.status, answer.error["type"]) == (404, "not_found")
             assert "WAYBILL_DELIVERY" in answer.error["message"]
         assert (await Api(url, http).get("/v1/local/sink", person=person)).status == 404
+        assert (await Api(url, http).delete("/v1/local/sink", account.token)).status == 404

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from api.areas.local_sink.schemas import (
+    MAX_WAIT_S,
     SinkAttachment,
     SinkEnvelope,
     SinkHeaderField,
@@ -32,11 +33,18 @@ _ENCODER = msgspec.json.Encoder()
 
 
 async def list_mails(call: Call, query: SinkQuery) -> SinkMailList:
-    """Return a page of the account's mails in the sink."""
-    found = await service.page(call.services.pool, call.settings, call.account_id, _filters(query), limit=query.limit)
+    """Return a page of the account's mails in the sink, at once or when the first one has arrived."""
+    found = await service.waited_page(
+        call.services.pool, call.settings, call.account_id, _filters(query), limit=query.limit, wait_s=query.wait
+    )
     heads = await service.beginnings(call.settings, found.mails, HEADER_BYTES)
     data = [SinkMailRow(**_fields(mail, head)) for mail, head in zip(found.mails, heads, strict=True)]
     return SinkMailList(data, found.cursor, found.cursor is not None)
+
+
+async def empty_sink(call: Call) -> None:
+    """Delete all mails of the account from the sink."""
+    await service.empty(call.services.pool, call.settings, call.account_id)
 
 
 async def read_mail(call: Call) -> Raw:
@@ -63,8 +71,11 @@ def _filters(query: SinkQuery) -> SinkFilters:
     before = None if query.before is None else position_of(query.before)
     if query.before is not None and before is None:
         raise invalid("before", "`before` is not the `nextCursor` of a page of this list.")
+    after = None if query.after is None else position_of(query.after)
+    if query.after is not None and after is None:
+        raise invalid("after", "`after` is not the `id` of a mail in the local sink.")
     recipient = None if query.recipient is None else query.recipient.lower()
-    return SinkFilters(before=before, message_id=_message(query.message), recipient=recipient)
+    return SinkFilters(before=before, after=after, message_id=_message(query.message), recipient=recipient)
 
 
 def _message(text: str | None) -> UUID | None:
@@ -101,13 +112,22 @@ def _detail(mail: SinkMail, mime: bytes) -> SinkMailDetail:
     )
 
 
-_KEYS = Area("Messages", reads=("messages:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
+_KEYS = Area("Messages", reads=("messages:read",), writes=("emails:send",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
     Operation(
         "GET",
         "/v1/local/sink",
         list_mails,
         "List the mail that the local sink received, in local mode",
+        _KEYS,
+        refusals=(ErrorType.NOT_FOUND,),
+        deadline_s=MAX_WAIT_S + 10,
+    ),
+    Operation(
+        "DELETE",
+        "/v1/local/sink",
+        empty_sink,
+        "Delete all mail of the account from the local sink, in local mode",
         _KEYS,
         refusals=(ErrorType.NOT_FOUND,),
     ),

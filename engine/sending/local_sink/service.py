@@ -26,6 +26,7 @@ from engine.store.sink_folder import SinkEntry
 BATCH: Final = 500  # entries looked up in the database at once
 MAX_LOOKED_AT: Final = 20_000  # entries for one page: those of other accounts may stand between
 MAX_OF_MESSAGE: Final = 1_000  # mails of one message: 50 recipients, and repeated deliveries
+POLL_S: Final = 0.05  # between two looks at the size of the index, in a waiting request
 CLOCK_SLACK: Final = timedelta(minutes=5)
 WHAT: Final = "mail in the local sink"
 
@@ -54,10 +55,39 @@ async def page(
     for _ in range(MAX_LOOKED_AT // BATCH):
         entries = await asyncio.to_thread(sink_folder.newest_before, folder, before, BATCH)
         found += await _own(pool, account, key, entries, wanted)
-        if len(found) > limit or len(entries) < BATCH:
+        if len(found) > limit or len(entries) < BATCH or wanted.is_over(entries[-1]):
             return _cut(found, limit, None)
         before = sink_folder.position_of(entries[-1].id)
     return _cut(found, limit, entries[-1].id)
+
+
+async def waited_page(
+    pool: asyncpg.Pool, settings: Settings, account: UUID, wanted: SinkFilters, *, limit: int, wait_s: float
+) -> SinkMailPage:
+    """Return a page as `page` does; while no mail matches, wait up to `wait_s` seconds for one to arrive."""
+    folder, loop = folder_of(settings), asyncio.get_running_loop()
+    ends_at = loop.time() + wait_s
+    while True:
+        seen = sink_folder.version_of(folder)
+        found = await page(pool, settings, account, wanted, limit=limit)
+        if found.mails or found.cursor is not None:
+            return found
+        while seen == sink_folder.version_of(folder):
+            left_s = ends_at - loop.time()
+            if left_s <= 0:
+                return found
+            await asyncio.sleep(min(left_s, POLL_S))
+
+
+async def empty(pool: asyncpg.Pool, settings: Settings, account: UUID) -> None:
+    """Delete all mails of the account from the sink."""
+    folder, key = folder_of(settings), return_path.key_of(settings.pepper)
+    chosen: set[str] = set()
+    before = None
+    while entries := await asyncio.to_thread(sink_folder.newest_before, folder, before, BATCH):
+        chosen |= {mail.entry.id for mail in await _own(pool, account, key, entries, SinkFilters())}
+        before = sink_folder.position_of(entries[-1].id)
+    await asyncio.to_thread(sink_folder.empty, folder, chosen)
 
 
 def _cut(found: list[SinkMail], limit: int, cursor: str | None) -> SinkMailPage:
