@@ -17,6 +17,7 @@ READ_THE_MACHINE = {
     "engine/base/clock.py": "the clock module",
     "engine/base/logs.py": "when a log level ends",
     "engine/receiving/certificates/acme_client.py": "a package takes a deadline in local time",
+    "api/sdk/runtime/async_transport.py": "a client, which runs elsewhere",
     "api/sdk/runtime/webhooks.py": "a client, which runs elsewhere",
     "api/sdk/runtime/values.py": "a sentence for callers of the client",
     "ops/commands/service.py": "ages of processes",
