@@ -48,7 +48,7 @@ MODULES: Final = """
     api_keys.resources account.resources billing.resources auth.resources identity.resources
     email_verification.resources second_factor.resources passkeys.resources sub_accounts.resources
     account_deletion.resources erasures.resources team.resources leads.resources request_log.resources
-    instance.resources local_sink.resources local_clock.resources operator.resources
+    instance.resources local_sink.resources local_accounts.resources local_clock.resources operator.resources
 """.split()  # noqa: SIM905 - a list of strings would be three times as long
 
 

@@ -20,6 +20,7 @@ _GROUPS: Final = {
     "inbound/messages": "inbound_messages",
     "inbound/mta-sts": "mta_sts",
     "inbound/routes": "inbound_routes",
+    "local/accounts": "local_accounts",
     "local/clock": "local_clock",
     "local/sink": "local_sink",
     "verifications/settings": "verification_settings",

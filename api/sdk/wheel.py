@@ -51,6 +51,9 @@ license = {{text = "Apache-2.0"}}
 requires-python = "{requires_python}"
 dependencies = ["{requires}"]
 
+[project.entry-points.pytest11]
+waybill = "{package}.pytest_plugin"
+
 [tool.flit.module]
 name = "{package}"
 
@@ -74,6 +77,7 @@ def wheel(files: Mapping[str, str], version: str) -> bytes:
     info = f"{PACKAGE}-{version}.dist-info"
     contents = {f"{PACKAGE}/{name}": text.encode() for name, text in files.items()}
     contents[f"{info}/METADATA"] = _metadata(version).encode()
+    contents[f"{info}/entry_points.txt"] = f"[pytest11]\nwaybill = {PACKAGE}.pytest_plugin\n".encode()
     contents[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: waybill\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     lines = [f"{name},{_hash(content)},{len(content)}" for name, content in contents.items()]
     contents[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,", ""]).encode()

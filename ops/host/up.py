@@ -242,9 +242,9 @@ def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | Val
     """Return the embedded servers to start, by the setting that lacks a URL."""
     servers: dict[str, PostgresServer | ValkeyServer] = {}
     if settings.database_url is None:
-        servers["database_url"] = PostgresServer(state, small=is_small(settings))
+        servers["database_url"] = PostgresServer(state, durable=settings.durable, small=is_small(settings))
     if settings.redis_url is None:
-        servers["redis_url"] = ValkeyServer(state, small=is_small(settings))
+        servers["redis_url"] = ValkeyServer(state, durable=settings.durable, small=is_small(settings))
     return servers
 
 

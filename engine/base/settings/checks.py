@@ -67,6 +67,10 @@ def check(settings: Settings) -> None:
             f"{variable('submission_open')} is true, but live mode takes no mail without a login; unset it, or set"
             f" {variable('delivery')}=local"
         )
+    if not settings.durable and settings.delivery == "live":
+        raise BadSetting(
+            f"{variable('durable')} is false, but live mode keeps every accepted message over a power failure; unset it"
+        )
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise BadSetting(f"{variable('tls_cert')} and {variable('tls_key')} belong together; set both or neither")
     if settings.tls_authorities is not None and not settings.tls_authorities.is_file():

@@ -41,6 +41,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     parts, with servers that use little memory; `api_workers`, `mta_workers` and the number of relay and mx processes
     above 1 have no effect there. `auto` is `small` in local mode on a host that runs
     the whole service, else `full`."""
+    durable: bool = True
+    """up: Whether the embedded PostgreSQL and Valkey wait for their disk (fsync). false, in local mode only: faster
+    tests, but a power failure or a full stop of the machine can destroy all data."""
     database_url: str | None = None
     """all: URL of PostgreSQL, `postgresql://…`; may name several hosts; unset: an embedded server under the state
     folder."""
