@@ -213,7 +213,7 @@ AREAS = {
     "/v1/usage": "account", "/v1/verifications": "verifications", "/v1/webhooks": "webhooks",
 }  # fmt: skip
 SENDS = re.compile(
-    r"/v1/(compat/\w+/email.*|emails.*|local/(?:clock|settle|sink)|messages/.*resend|templates/\{id\}/test"
+    r"/v1/(compat/\w+/email.*|emails.*|local/(?:accounts|clock|settle|sink)|messages/.*resend|templates/\{id\}/test"
     r"|inbound/messages/\{id\}/reply)"
 )
 READS = re.compile(r"/v1/(address-checks|segments/count|.+/preview)")

@@ -21,11 +21,12 @@ import httpx
 
 from .root import Waybill
 from .testing_faults import FaultyTransport
-from .testing_mail import Mail, mail_of
+from .testing_mail import TwinMail, mail_of
 from .testing_service import TwinService, running_service
 from .testing_webhooks import Post, WebhookReceiver
+from .values import OMIT
 
-__all__ = ["Mail", "Post", "Twin", "TwinService", "WebhookReceiver", "open_twin", "running_service"]
+__all__ = ["Post", "Twin", "TwinMail", "TwinService", "WebhookReceiver", "open_twin", "running_service"]
 
 WAIT_S: Final = 10.0
 _MOVE_S: Final = 300
@@ -51,7 +52,7 @@ class Twin:
 
     # -- mail that was sent ---------------------------------------------------------------------------------
 
-    def wait_for_mail(self, to: str, *, subject: str | None = None, timeout: float = WAIT_S) -> Mail:
+    def wait_for_mail(self, to: str, *, subject: str | None = None, timeout: float = WAIT_S) -> TwinMail:
         """Return the newest mail to an address, if given with this text in its subject, as soon as it has arrived.
 
         Raises AssertionError after `timeout` seconds, with what has happened to the messages of this account.
@@ -66,7 +67,7 @@ class Twin:
         about = "" if subject is None else f" with {subject!r} in its subject"
         raise AssertionError(f"no mail to {to}{about} arrived within {timeout:g} s. {self._story()}")
 
-    def mails(self, to: str | None = None) -> list[Mail]:
+    def mails(self, to: str | None = None) -> list[TwinMail]:
         """Return the mails that have arrived, oldest first."""
         return [self._read(row["id"]) for row in reversed(self._arrived(to))]
 
@@ -111,7 +112,7 @@ class Twin:
         from_: str = "ann@example.net",
         subject: str = "Hello",
         text: str = "Hello.",
-        reply_to: Mail | None = None,
+        reply_to: TwinMail | None = None,
         automatic: bool = False,
     ) -> str:
         """Send a mail to the service as another server does; return its Message-ID.
@@ -125,7 +126,7 @@ class Twin:
             server.sendmail(from_, [to], content)
         return message_id
 
-    def unsubscribe(self, mail: Mail) -> None:
+    def unsubscribe(self, mail: TwinMail) -> None:
         """Unsubscribe with one click, as the button of a mailbox provider does (RFC 8058)."""
         urls = [one.strip(" <>") for one in (mail.header("List-Unsubscribe") or "").split(",")]
         found = [url for url in urls if url.startswith("http")]
@@ -141,7 +142,7 @@ class Twin:
         if self._webhooks is None:
             self._webhooks = WebhookReceiver()
             made = self.client.webhooks.create(url=self._webhooks.url)
-            self._webhooks.secret = made["signingSecret"]
+            self._webhooks.secret = made["signingSecret"] or ""
         return self._webhooks
 
     def fail_next(self, path: str = "/v1/emails", *, after_commit: bool = False) -> None:
@@ -158,16 +159,15 @@ class Twin:
         self._http.close()
 
     def _arrived(self, to: str | None, *, after: str | None = None, wait: int = 0) -> list[Any]:
-        given = {"recipient": to, "after": after, "wait": wait or None}
-        rows: list[Any] = self.client.local_sink.list(
-            limit=100, **{name: value for name, value in given.items() if value is not None}
-        )["data"]
-        return rows
+        found = self.client.local_sink.list(
+            limit=100, recipient=OMIT if to is None else to, after=OMIT if after is None else after, wait=wait
+        )
+        return list(found["data"])
 
-    def _read(self, mail: str) -> Mail:
+    def _read(self, mail: str) -> TwinMail:
         with self.client.local_sink.raw(mail) as download:
             raw = download.read()
-        return mail_of(self.client.local_sink.get(mail), raw)
+        return mail_of(dict(self.client.local_sink.get(mail)), raw)
 
     def _story(self) -> str:
         rows = self.client.messages.list(limit=10)["data"]
@@ -176,7 +176,7 @@ class Twin:
 
 
 def _written(
-    from_: str, to: str, subject: str, text: str, message_id: str, reply_to: Mail | None, *, automatic: bool
+    from_: str, to: str, subject: str, text: str, message_id: str, reply_to: TwinMail | None, *, automatic: bool
 ) -> bytes:
     mail = EmailMessage()
     mail["From"], mail["To"], mail["Message-ID"] = from_, to, message_id
@@ -194,7 +194,7 @@ def open_twin(service: TwinService, name: str = "Test") -> Iterator[Twin]:
     """Open an account on a service for one test."""
     with Waybill(api_key=service.api_key, base_url=service.base_url) as first:
         opened = first.local_accounts.create(name=name[:80])
-    twin = Twin(service, opened)
+    twin = Twin(service, dict(opened))
     try:
         yield twin
     finally:

@@ -10,7 +10,7 @@ _CODE: Final = re.compile(r"(?<![\w/.-])\d{4,8}(?![\w/.-])")
 
 
 @dataclass(frozen=True)
-class Mail:
+class TwinMail:
     """A mail that arrived in the sink. `raw` reads it as it was sent, signature and all."""
 
     id: str
@@ -56,9 +56,9 @@ class _Links(HTMLParser):
             self.found += [value for name, value in attrs if name == "href" and value and value.startswith("http")]
 
 
-def mail_of(detail: dict[str, Any], raw: bytes) -> Mail:
+def mail_of(detail: dict[str, Any], raw: bytes) -> TwinMail:
     """Return the mail of a reply of `GET /v1/local/sink/{id}`."""
-    return Mail(
+    return TwinMail(
         detail["id"], detail["messageId"], detail["envelope"]["from"], detail["envelope"]["to"],
         detail["subject"] or "", detail["text"] or "", detail["html"] or "", detail["headers"], detail["attachments"],
         raw,
