@@ -238,6 +238,7 @@ def _settings(given: Settings, state: Path, database_url: str, redis_url: str) -
         redis_url=redis_url,
         key_pepper=kept_pepper(state),
         delivery="local",
+        profile="full",
         api_host=process_specs.LOOPBACK,
         public_url=f"http://{process_specs.LOOPBACK}:{ports['api_port']}",
         dns_servers=(HostPort(process_specs.LOOPBACK, ports["dns_port"]),),

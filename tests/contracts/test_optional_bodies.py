@@ -12,7 +12,8 @@ from tests.harness.accounts import make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import make_person
 
-OPTIONAL = [one for one in all_operations() if one.body_is_optional]
+# `settle` waits for the mail of all accounts, which nobody delivers here: tests/journeys/test_clock.py calls it.
+OPTIONAL = [one for one in all_operations() if one.body_is_optional and one.path != "/v1/local/settle"]
 JSON = {"Content-Type": "application/json"}
 
 

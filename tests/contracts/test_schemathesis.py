@@ -232,6 +232,8 @@ def bring_closer(case: Case, things: dict[str, str], account: TestAccount) -> No
             case.path_parameters[parameter] = name
     if not isinstance(case.body, dict):
         return
+    if path in {"/v1/local/clock", "/v1/local/settle"}:
+        case.body["timeoutS"] = 1  # for mail that nobody delivers here
     sends = {"/v1/emails": [case.body], "/v1/emails/batch": case.body.get("messages")}.get(path)
     for send in sends if isinstance(sends, list) else ():
         if isinstance(send, dict):

@@ -101,7 +101,8 @@ def start(
             start_new_session=True,
         )  # fmt: skip
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    request = msgspec.msgpack.encode(Request(module, list(arguments), dict(environ)))
+    plain = {name: str(text) for name, text in environ.items()}  # msgpack takes no subclass of str
+    request = msgspec.msgpack.encode(Request(module, list(arguments), plain))
     assert len(request) < MAX_REQUEST
     with theirs:
         socket.send_fds(_server(), [request], [theirs.fileno(), stdout.fileno(), stderr.fileno()])

@@ -21,7 +21,7 @@ from tests.harness.receiver import Receiver
 from tests.harness.service import arrived, command, following, message, new_access, running, send, steps, until
 from tests.harness.service import try_send as post
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.timeout(400)]  # a move takes seconds of CPU in all processes
 
 LADDER_S = Settings().retry_ladder_s
 POST_LADDER_S = Settings().webhook_ladder_s

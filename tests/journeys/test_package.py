@@ -16,7 +16,7 @@ from loadtests.ports import reserve_ports
 from ops.commands import package
 from ops.host.bootstrap import LOCKS
 
-pytestmark = [pytest.mark.journey, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.journey, pytest.mark.exhaustive, pytest.mark.timeout(900)]  # most of it is downloads
 
 
 @pytest.fixture(scope="module")

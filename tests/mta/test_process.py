@@ -14,9 +14,9 @@ _GROUP = Path("/proc/self/autogroup")
 _SHOW = """
 import os
 from pathlib import Path
-from mta.process import give_way
+from mta.process import NICENESS, give_way
 group = Path("/proc/self/autogroup")
-give_way()
+give_way(NICENESS)
 words = group.read_text().split() if group.exists() else []
 print(os.nice(0), words[-1] if words else "-")
 """

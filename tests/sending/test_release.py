@@ -417,7 +417,7 @@ async def test_a_change_against_release_has_one_winner(
                     else:
                         await cancel_schedule(two, account.id, message)
                 except Refusal as refusal:
-                    return f"{refusal.kind.value} {refusal.fields['status']}"
+                    return f"{refusal.kind.value} {refusal.fields['state']}"
                 return change
 
             async with asyncio.TaskGroup() as tasks:

@@ -100,7 +100,7 @@ async def test_keys_published_ahead_take_over_at_once_and_the_pairs_take_turns(h
     await sent(here, domain, "ann@peer.test")
 
     assert {key.selector for key in first.keys if key.status == "active"} == {"wb2", "wb2e"}
-    assert (too_soon.value.kind, too_soon.value.fields) == (ErrorType.INVALID_STATE, {"status": "retiring"})
+    assert (too_soon.value.kind, too_soon.value.fields) == (ErrorType.INVALID_STATE, {"state": "retiring"})
     assert {key.selector: key.status for key in waiting.keys}["wb1"] == "pending"
     assert again.keys == waiting.keys
     assert {key.selector for key in back.keys if key.status == "active"} == {"wb1", "wb1e"}
@@ -113,7 +113,7 @@ async def test_a_domain_that_was_never_verified_has_no_keys_to_change(place: Pla
     with pytest.raises(Refusal) as caught:
         await rotate_keys(place.pool, place.settings, here.account.id, domain.id)
 
-    assert (caught.value.kind, caught.value.fields) == (ErrorType.INVALID_STATE, {"status": "pending"})
+    assert (caught.value.kind, caught.value.fields) == (ErrorType.INVALID_STATE, {"state": "pending"})
 
 
 async def test_a_domain_without_spare_keys_gets_them_when_it_asks(here: World, place: Place) -> None:
