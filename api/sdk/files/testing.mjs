@@ -117,7 +117,8 @@ export class Twin {
   async unsubscribe(mail) {
     const urls = (mail.header("List-Unsubscribe") ?? "").split(",").map((one) => one.replace(/^[ <]+|[ >]+$/g, ""));
     const url = urls.find((one) => one.startsWith("http")) ?? failed("the mail has no List-Unsubscribe with a URL");
-    if (!mail.header("List-Unsubscribe-Post")) failed("the mail has no List-Unsubscribe-Post");
+    // The header may not stand beside http, as here: RFC 8058 3.1.
+    if (url.startsWith("https:") && !mail.header("List-Unsubscribe-Post")) failed("the mail has no List-Unsubscribe-Post");
     const response = await fetch(url, { method: "POST", body: new URLSearchParams({ "List-Unsubscribe": "One-Click" }) });
     if (!response.ok) throw new Error(`The page for unsubscribing answered ${response.status}: ${await response.text()}`);
     await response.arrayBuffer();

@@ -1,6 +1,6 @@
 // Start a private Waybill for tests in Node, or use the one that another process has started, in Python or JavaScript.
-// In its folder, `users` has a file for each process that uses it, named after its pid; the last one stops the service.
-// `turn` is a directory: its owner, whose pid it holds, may start or stop the service.
+// In its folder, `processes` has a file for each process that uses it, named after its pid; the last one stops the service.
+// `lock` is a directory: its owner, whose pid it holds, may start or stop the service.
 
 import { execFile, spawnSync } from "node:child_process";
 import { randomBytes, randomInt } from "node:crypto";
@@ -26,7 +26,7 @@ export function runningService() {
 
 async function joined() {
   const folder = ownFolder();
-  const user = join(folder, "users", `${process.pid}-${randomBytes(4).toString("hex")}`);
+  const user = join(folder, "processes", `${process.pid}-${randomBytes(4).toString("hex")}`);
   for (const ends = Date.now() + TURN_MS; !takeTurn(folder); ) await passed(ends, folder);
   try {
     const service = (await answering(folder)) ?? (await start(folder));
@@ -59,12 +59,12 @@ function ownFolder() {
   const folder = join(tmpdir(), `waybill-twin-${process.getuid()}`);
   mkdirSync(folder, { mode: 0o700, recursive: true });
   if (statSync(folder).uid !== process.getuid()) throw new Error(`${folder} belongs to another user. Set TMPDIR to a folder of your own.`);
-  mkdirSync(join(folder, "users"), { recursive: true });
+  mkdirSync(join(folder, "processes"), { recursive: true });
   return folder;
 }
 
 function isUsed(folder) {
-  const users = join(folder, "users");
+  const users = join(folder, "processes");
   for (const name of readdirSync(users)) {
     if (runs(parseInt(name, 10))) return true;
     rmSync(join(users, name), { force: true });
@@ -74,7 +74,7 @@ function isUsed(folder) {
 
 // A full directory cannot be renamed onto another full one, so one process at a time gets the turn, pid and all.
 function takeTurn(folder) {
-  const [turn, mine] = [join(folder, "turn"), join(folder, `turn-${process.pid}`)];
+  const [turn, mine] = [join(folder, "lock"), join(folder, `lock-${process.pid}`)];
   mkdirSync(mine, { recursive: true });
   writeFileSync(join(mine, "pid"), `${process.pid}`);
   try {
@@ -106,8 +106,8 @@ function inherit(turn) {
 }
 
 function endTurn(folder) {
-  const ended = join(folder, `turn-${process.pid}`);
-  renameSync(join(folder, "turn"), ended);
+  const ended = join(folder, `lock-${process.pid}`);
+  renameSync(join(folder, "lock"), ended);
   rmSync(ended, { recursive: true });
 }
 
@@ -128,14 +128,14 @@ function runs(pid) {
 }
 
 async function passed(ends, folder) {
-  if (Date.now() > ends) throw new Error(`Another process has held ${join(folder, "turn")} for ${TURN_MS / 1000} s. End it, or remove the directory.`);
+  if (Date.now() > ends) throw new Error(`Another process has held ${join(folder, "lock")} for ${TURN_MS / 1000} s. End it, or remove the directory.`);
   await new Promise((resolve) => setTimeout(resolve, POLL_MS));
 }
 
 async function answering(folder) {
   try {
     const { base_url: baseUrl, api_key: apiKey, mx_port: mxPort } = JSON.parse(readFileSync(join(folder, "service.json"), "utf8"));
-    const response = await fetch(`${baseUrl}/health`, { signal: AbortSignal.timeout(5_000) });
+    const response = await fetch(`${baseUrl}/readyz`, { signal: AbortSignal.timeout(5_000) });
     await response.arrayBuffer();
     return response.status === 200 ? { baseUrl, apiKey, mxPort } : null;
   } catch {
