@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import httpx
 import orjson
 import pytest
 
@@ -151,3 +152,20 @@ def test_the_examples_of_the_guide_pass_in_node_and_both_languages_share_a_servi
     assert done.returncode == 0, done.stdout + done.stderr
     assert "# pass 11" in done.stdout
     assert list(tmp_path.glob("waybill-twin-*/processes/*")) == []
+
+
+def test_a_kept_service_is_used_again_and_the_next_run_stops_it(tmp_path: Path, project: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node is not installed")
+    javascript_client(project)
+    (project / "use.mjs").write_text(
+        'import { runningService } from "waybill-client/testing"; console.log((await runningService()).baseUrl);'
+    )
+    urls = []
+    for kept in ("1", ""):
+        own = environ(tmp_path, WAYBILL_TWIN_KEEP=kept)
+        urls.append(subprocess.check_output([node, "use.mjs"], cwd=project, env=own, text=True, timeout=200))
+    assert urls[0] == urls[1]
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{urls[0].strip()}/readyz")
