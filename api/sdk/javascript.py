@@ -84,9 +84,8 @@ def files(document: Schema, version: str) -> dict[str, str]:
         .replace("{{operations}}", table)
         .replace("{{errors}}", _error_classes()),
         "waybill.d.ts": _declarations(known),
-        "webhooks.mjs": (FILES / "webhooks.mjs").read_text("utf-8"),
-        "webhooks.d.ts": (FILES / "webhooks.d.ts").read_text("utf-8"),
     }
+    found |= {one.name: one.read_text("utf-8") for one in sorted(FILES.iterdir()) if one.name not in found}
     # TypeScript finds the types of `waybill.mjs` in `waybill.d.mts`.
     return found | {name.replace(".d.ts", ".d.mts"): text for name, text in found.items() if name.endswith(".d.ts")}
 

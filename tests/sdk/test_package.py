@@ -113,9 +113,10 @@ def test_the_npm_package_is_the_same_each_time_and_a_lock_file_pins_it(
     assert pinned["integrity"] == "sha512-" + base64.b64encode(hashlib.sha512(packed).digest()).decode()
     script = (
         'import { VERSION, Waybill } from "waybill-client"; import { verify } from "waybill-client/webhooks";'
-        "console.log(VERSION, typeof Waybill, typeof verify);"
+        'import { openTwin } from "waybill-client/testing";'
+        "console.log(VERSION, typeof Waybill, typeof verify, typeof openTwin);"
     )
     shown = subprocess.run(
         [node, "--input-type=module", "--eval", script], cwd=tmp_path, check=True, capture_output=True, timeout=60
     )
-    assert shown.stdout.split() == [VERSION.encode(), b"function", b"function"]
+    assert shown.stdout.split() == [VERSION.encode(), b"function", b"function", b"function"]

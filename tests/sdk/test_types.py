@@ -66,6 +66,7 @@ for event in client.messages.get("msg_x")["waybill"]:
 TYPED = """
 import { ApiError, SuppressedError, Waybill } from "./waybill.mjs";
 import type { DryRunReply, SendReply, WebhookEvent } from "./waybill.mjs";
+import { openTwin } from "./testing.mjs";
 import { verify } from "./webhooks.mjs";
 
 const client = new Waybill();
@@ -89,8 +90,14 @@ try {
   if (error instanceof SuppressedError) console.log(error.address, error.status.toFixed());
   else if (error instanceof ApiError) console.log(error.docs?.length);
 }
+const twin = await openTwin({ name: "types", after: (close) => close() });
+const links: string[] = (await twin.waitForMail("c@d.test", { subject: "x" })).links;
+await twin.at(new Date((await twin.now()).getTime() + 1000));
+const recipient: string = (await (await twin.webhooks()).waitFor("bounced")).data.detail.recipient;
+console.log(links, recipient, (await twin.events("complained"))[0]?.type, await twin.inject({ to: "c@d.test" }));
 """
 MISTYPED = """
+import { openTwin } from "./testing.mjs";
 import { Waybill } from "./waybill.mjs";
 const client = new Waybill();
 await client.emails.send({ from: "a@b.test" });
@@ -98,6 +105,7 @@ await client.messages.list({ status: "lost" });
 (await client.emails.send({ from: "a@b.test", to: "c@d.test", text: "x" })).message;
 for (const event of (await client.messages.get("msg_x")).waybill)
   if (event.type === "attempted") event.detail.suppressed;
+await (await openTwin()).advance("2 days");
 """
 
 
@@ -154,4 +162,4 @@ def test_the_typescript_types_hold_under_tsc_strict(modules: Path, tmp_path: Pat
         [tsc, *words, *sources], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110
     )  # fmt: skip
     lines = [one[1] for one in re.finditer(r"^(\S+)\(\d+,\d+\): error", found.stdout, re.MULTILINE)]
-    assert lines == ["wrong.mts"] * 4, found.stdout
+    assert lines == ["wrong.mts"] * 5, found.stdout

@@ -187,9 +187,10 @@ export class Waybill {
     let lost = false;
     for (let tries = 1; ; tries += 1) {
       let wait;
+      let timer;
       try {
         const limit = new AbortController();
-        const timer = setTimeout(() => limit.abort(new DOMException("The service did not answer in time.", "TimeoutError")), this.#timeoutMs);
+        timer = setTimeout(() => limit.abort(new DOMException("The service did not answer in time.", "TimeoutError")), this.#timeoutMs);
         const response = await this.#fetch(url, {
           method,
           headers: sent,
@@ -209,6 +210,7 @@ export class Waybill {
         wait = afterAnswer(refusal, tries, this.#maxRetries, repeatable);
         if (wait === null) throw refusal;
       } catch (error) {
+        clearTimeout(timer); // it would keep Node from ending
         if (error instanceof WaybillError) throw error;
         if (signal?.aborted) throw signal.reason;
         // fetch does not say whether the request left: only requests that are safe to repeat are sent again.

@@ -1,23 +1,30 @@
-"""Start a private Waybill for tests, or use the one that another test run has started."""
+"""Start a private Waybill for tests, or use the one that another process has started, in Python or JavaScript.
+
+In its folder, `processes` has a file for each use, named after the process id; the last one stops the service. `lock`
+is a directory: its owner, whose process id it holds, may start or stop the service. Node has no flock.
+"""
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import random
+import secrets
 import shlex
 import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import httpx
 
 START_S: Final = 180.0  # the first start installs database servers
+_TURN_S: Final = 2 * START_S
+_POLL_S: Final = 0.05
 _PORTS: Final = 12  # in a row, which a service takes at most
 _TRIES: Final = 5
 _HOST: Final = "127.0.0.1"
@@ -40,16 +47,17 @@ def running_service() -> Iterator[TwinService]:
     begins at once; `waybill stop` ends it. Linux and macOS.
     """
     folder = _folder()
-    with (folder / "users").open("a") as users, (folder / "turn").open("a") as turn:
-        with _locked(turn):
-            fcntl.flock(users, fcntl.LOCK_SH)
-            service = _known(folder) or _start(folder)
-        try:
-            yield service
-        finally:
-            with _locked(turn):
-                if not os.environ.get("WAYBILL_TWIN_KEEP") and _is_last(users):
-                    _run(_environ(folder, None), "stop", "--now")
+    user = folder / "processes" / f"{os.getpid()}-{secrets.token_hex(4)}"
+    with _turn(folder):
+        service = _known(folder) or _start(folder)
+        user.touch()
+    try:
+        yield service
+    finally:
+        with _turn(folder):
+            user.unlink(missing_ok=True)
+            if not os.environ.get("WAYBILL_TWIN_KEEP") and not _is_used(folder):
+                _run(_environ(folder, None), "stop", "--now")
 
 
 def _folder() -> Path:
@@ -58,23 +66,72 @@ def _folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(errno.EPERM, "belongs to another user", str(folder))
+    (folder / "processes").mkdir(exist_ok=True)
     return folder
 
 
+def _is_used(folder: Path) -> bool:
+    return any(_runs(int(user.name.partition("-")[0])) for user in (folder / "processes").iterdir())
+
+
 @contextlib.contextmanager
-def _locked(file: Any) -> Iterator[None]:
-    fcntl.flock(file, fcntl.LOCK_EX)
+def _turn(folder: Path) -> Iterator[None]:
+    turn, mine = folder / "lock", folder / f"lock-{os.getpid()}-{secrets.token_hex(4)}"
+    ends = time.monotonic() + _TURN_S
+    while not (_took(turn, mine) or _inherited(turn)):
+        if time.monotonic() > ends:
+            raise TimeoutError(f"Another process has held {turn} for {_TURN_S:g} s. End it, or remove the directory.")
+        time.sleep(_POLL_S)
     try:
         yield
     finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
+        turn.rename(mine)
+        shutil.rmtree(mine)
 
 
-def _is_last(users: Any) -> bool:
+def _took(turn: Path, mine: Path) -> bool:
+    """Rename a directory with a file to `turn`; that fails as long as another process holds it."""
+    mine.mkdir()
+    (mine / "pid").write_text(str(os.getpid()))
     try:
-        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        mine.rename(turn)
+    except OSError as error:
+        shutil.rmtree(mine)
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
         return False
+    return True
+
+
+def _inherited(turn: Path) -> bool:
+    """Take the turn of a process that has died. The directory `after-<pid>` lets one process do so."""
+    owner = _owner(turn)
+    if owner is None or _runs(owner):
+        return False
+    mark = turn / f"after-{owner}"
+    try:
+        mark.mkdir()
+    except OSError:
+        return False
+    if _owner(turn) == owner:
+        (turn / "pid").write_text(str(os.getpid()))
+        return True
+    mark.rmdir()
+    return False
+
+
+def _owner(turn: Path) -> int | None:
+    try:
+        return int((turn / "pid").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno == errno.EPERM
     return True
 
 
@@ -82,7 +139,7 @@ def _known(folder: Path) -> TwinService | None:
     """Return the service of this folder if it runs and is healthy."""
     try:
         service = TwinService(**json.loads((folder / "service.json").read_text("utf-8")))
-        return service if httpx.get(f"{service.base_url}/health", timeout=5).status_code == 200 else None
+        return service if httpx.get(f"{service.base_url}/readyz", timeout=5).status_code == 200 else None
     except (OSError, ValueError, TypeError, httpx.HTTPError):
         return None
 
