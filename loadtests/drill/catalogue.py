@@ -103,6 +103,7 @@ class Drill(Struct, frozen=True):
 
 
 _SEVERAL_MTAS: Final = "it needs several mta processes"
+_DIES_ALONE: Final = "it counts what the death of a single part causes"
 _OWN_MEMORY: Final = "it measures the memory of single parts, which share a process there"
 CATALOGUE: Final = (
     Drill("first-start", "The first start of new state folders is killed at random moments; the start after it must be"
@@ -116,7 +117,7 @@ CATALOGUE: Final = (
           "process_stops:fence", rounds=3, needs_full=_SEVERAL_MTAS),
     Drill("kill-worker", "The background worker is killed.", "kills:run", messages_each=100),
     Drill("alerts", "The background worker is killed while alert rules cross their threshold and come back.",
-          "alert_kills:run", messages=50),
+          "alert_kills:run", messages=50, needs_full=_DIES_ALONE),
     Drill("broadcast-kills", "Worker, api, mta, PostgreSQL and Valkey are killed during one broadcast, which is paused"
           " and resumed.", "broadcast_kills:run", messages_each=400, in_all=False),
     Drill("kill-relay", "The SMTP submission process is killed while it accepts mail.",
@@ -159,7 +160,8 @@ CATALOGUE: Final = (
     Drill("false-hints", "Hint streams contain duplicated and invented entries, and lack deleted ones.",
           "false_hints:run", messages=2_000),
     Drill("names", "The recipients' DNS fails in different ways.", "dns_failures:run", rounds=1),
-    Drill("poison", "Messages crash or fail their process on every attempt.", "poison:run", messages=600),
+    Drill("poison", "Messages crash or fail their process on every attempt.", "poison:run", messages=600,
+          needs_full=_DIES_ALONE),
     Drill("races", "Concurrent requests compete for one resource; counts must be exact.", "races:run", rounds=100),
     Drill("soak", "Mail flows at half of the peak rate for --minutes (default 10), with a fault every few minutes.",
           "soak:run", in_all=False, needs_full=_OWN_MEMORY),
