@@ -10,7 +10,7 @@ import click
 
 from loadtests.bench import report as output
 from loadtests.drill import catalogue, report
-from loadtests.drill.catalogue import Drill
+from loadtests.drill.catalogue import Drill, Profile
 from loadtests.drill.report import DrillReport
 from loadtests.drill.silent_cases import SilentServerKind, Stage
 from ops.commands.base import as_json as json_option
@@ -28,6 +28,13 @@ LIST = "list"
 )
 @click.option("--rounds", type=click.IntRange(1, 1_000), help="Number of faults; default: set by the drill.")
 @click.option("--minutes", type=click.FloatRange(0.5, 24 * 60), help="Duration, for drills that run for a time.")
+@click.option(
+    "--profile",
+    type=click.Choice(catalogue.PROFILES),
+    default="full",
+    show_default=True,
+    help="Profile of the services that the drill starts.",
+)
 @click.option("--seed", type=int, help="Repeat the random choices of a run.")
 @click.option(
     "--kind",
@@ -41,8 +48,8 @@ LIST = "list"
 @click.option("--addresses", type=click.IntRange(1, 60_000), help="With silent-sites: number of server addresses.")
 @json_option
 def drill(
-    *, name: str, messages: int | None, rounds: int | None, minutes: float | None, seed: int | None, as_json: bool,
-    **options: str | int | None,
+    *, name: str, messages: int | None, rounds: int | None, minutes: float | None, seed: int | None, profile: Profile,
+    as_json: bool, **options: str | int | None,
 ) -> None:  # fmt: skip
     """Inject faults into a separate service while mail flows, then account for every message; `list` shows the
     drills."""
@@ -56,18 +63,19 @@ def drill(
     reports: list[DrillReport] = []
     skipped: dict[str, str] = {}
     for one in wanted:
-        if (why := one.missing()) is not None:
+        if (why := one.missing(profile)) is not None:
             skipped[one.name] = why
             _say(f"{one.name} is skipped: {why}")
             continue
         _say(f"{one.name} (seed {drawn}): {one.about}")
         # A drill of several draws what it would draw alone with the same seed.
         rng = random.Random(f"{one.name} {drawn}")
-        reports.append(one.run(one.order(messages, rounds, rng, minutes, given)))
+        reports.append(one.run(one.order(messages, rounds, rng, minutes, given, profile)))
         if not as_json:
             report.show(reports[-1:])
     if as_json:
-        print_json({"seed": drawn, "drills": [report.as_builtins(one) for one in reports], "skipped": skipped})
+        found = [report.as_builtins(one) for one in reports]
+        print_json({"seed": drawn, "profile": profile, "drills": found, "skipped": skipped})
     elif len(reports) > 1:
         report.show(reports)
     passed = all(one.passed for one in reports) and (name == ALL or not skipped)
@@ -87,7 +95,7 @@ def _list(*, as_json: bool) -> None:
         {
             "name": one.name, "says": one.about, "needs": [need.name for need in one.requires],
             "missing": one.missing(), "messages": one.order(None, None, random.Random(0), None).messages,
-            "rounds": one.rounds, "inAll": one.in_all,
+            "small": not one.needs_full, "rounds": one.rounds, "inAll": one.in_all,
         }
         for one in catalogue.CATALOGUE
     ]  # fmt: skip

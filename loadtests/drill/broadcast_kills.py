@@ -88,7 +88,8 @@ async def _report(
     )
     arrived = {address: len(found) for address, found in (await state.arrivals()).items()}
     copies = sum(arrived.values()) - len(arrived)
-    kills = sum(one.label.startswith(("mta", "postgres")) for one in injected)
+    with_mta = ("mta", "postgres", "worker") if order.profile == "small" else ("mta", "postgres")
+    kills = sum(one.label.startswith(with_mta) for one in injected)
     counts = ended.get("counts", {})
     people = order.messages
     report = DrillReport(

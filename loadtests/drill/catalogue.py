@@ -10,11 +10,14 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
 from loadtests.drill.report import DrillReport
+
+Profile = Literal["full", "small"]
+PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
 
 
 class DrillOrder(Struct, frozen=True, kw_only=True):
@@ -26,6 +29,11 @@ class DrillOrder(Struct, frozen=True, kw_only=True):
     rng: random.Random
     minutes: float | None = None  # for those that go by time; None: their own default
     options: Mapping[str, str | int] = {}  # those that only some drills take, as far as they are given
+    profile: Profile = "full"  # of the services that it starts
+
+    def settings(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the settings of a service (names without prefix): the drill's own, and the profile."""
+        return {**(more or {}), "PROFILE": self.profile}
 
 
 class Requirement(Struct, frozen=True):
@@ -59,9 +67,12 @@ class Drill(Struct, frozen=True):
     rounds: int = 5
     in_all: bool = True  # False: too long for `all`
     options: tuple[str, ...] = ()  # of `ops drill`, beside those that all drills take
+    needs_full: str = ""  # why it can't run in the small profile; "": it can
 
-    def missing(self) -> str | None:
-        """Return why the drill cannot run on this machine, or None if it can."""
+    def missing(self, profile: Profile = "full") -> str | None:
+        """Return why the drill cannot run on this machine in this profile, or None if it can."""
+        if profile == "small" and self.needs_full:
+            return f"it can't run in the small profile, because {self.needs_full}; leave out --profile small"
         return next((why for need in self.requires if (why := need.missing()) is not None), None)
 
     def order(
@@ -71,12 +82,13 @@ class Drill(Struct, frozen=True):
         rng: random.Random,
         minutes: float | None,
         options: Mapping[str, str | int] | None = None,
+        profile: Profile = "full",
     ) -> DrillOrder:
         """Return the parameters of a run: the operator's values, and this drill's defaults for None."""
         times = rounds or self.rounds
         return DrillOrder(
             name=self.name, messages=messages or max(self.messages, self.messages_each * times), rounds=times, rng=rng,
-            minutes=minutes, options=options or {},
+            minutes=minutes, options=options or {}, profile=profile,
         )  # fmt: skip
 
     def function(self) -> Callable[[DrillOrder], DrillReport]:
@@ -90,6 +102,9 @@ class Drill(Struct, frozen=True):
         return self.function()(order)
 
 
+_SEVERAL_MTAS: Final = "it needs several mta processes"
+_DIES_ALONE: Final = "it counts what the death of a single part causes"
+_OWN_MEMORY: Final = "it measures the memory of single parts, which share a process there"
 CATALOGUE: Final = (
     Drill("first-start", "The first start of new state folders is killed at random moments; the start after it must be"
           " ready.", "first_start:run", messages=0, rounds=50, in_all=False),
@@ -97,12 +112,12 @@ CATALOGUE: Final = (
           "kills:run", messages_each=100),
     Drill("kill-mta", "mta processes are killed while mail is delivered.", "kills:run", messages_each=100),
     Drill("pause-mta", "An mta process stops for twice its lease and then continues.",
-          "process_stops:pause_mta", rounds=3),
+          "process_stops:pause_mta", rounds=3, needs_full=_SEVERAL_MTAS),
     Drill("fence", "An mta process stops for twice its lease, each time with mail on the wire.",
-          "process_stops:fence", rounds=3),
+          "process_stops:fence", rounds=3, needs_full=_SEVERAL_MTAS),
     Drill("kill-worker", "The background worker is killed.", "kills:run", messages_each=100),
     Drill("alerts", "The background worker is killed while alert rules cross their threshold and come back.",
-          "alert_kills:run", messages=50),
+          "alert_kills:run", messages=50, needs_full=_DIES_ALONE),
     Drill("broadcast-kills", "Worker, api, mta, PostgreSQL and Valkey are killed during one broadcast, which is paused"
           " and resumed.", "broadcast_kills:run", messages_each=400, in_all=False),
     Drill("kill-relay", "The SMTP submission process is killed while it accepts mail.",
@@ -113,7 +128,7 @@ CATALOGUE: Final = (
     Drill("mx-scanner-hung", "clamd and rspamd hang, answer garbage, close or are away while mail comes in.",
           "mx_scanners:run", rounds=1),
     Drill("mx-hostile", "Hostile clients of the MX, while the times of other mail are compared.",
-          "mx_hostile:run", rounds=1),
+          "mx_hostile:run", rounds=1, needs_full=_OWN_MEMORY),
     Drill("mx-report-flood", "Strangers send large mails to report addresses; the disk must not grow with them.",
           "mx_flood:run", rounds=1),
     Drill("mx-disk-full", "The disks of the database and the logs are full for a while, while mail comes in.",
@@ -145,10 +160,11 @@ CATALOGUE: Final = (
     Drill("false-hints", "Hint streams contain duplicated and invented entries, and lack deleted ones.",
           "false_hints:run", messages=2_000),
     Drill("names", "The recipients' DNS fails in different ways.", "dns_failures:run", rounds=1),
-    Drill("poison", "Messages crash or fail their process on every attempt.", "poison:run", messages=600),
+    Drill("poison", "Messages crash or fail their process on every attempt.", "poison:run", messages=600,
+          needs_full=_DIES_ALONE),
     Drill("races", "Concurrent requests compete for one resource; counts must be exact.", "races:run", rounds=100),
     Drill("soak", "Mail flows at half of the peak rate for --minutes (default 10), with a fault every few minutes.",
-          "soak:run", in_all=False),
+          "soak:run", in_all=False, needs_full=_OWN_MEMORY),
     Drill("disk-full", "The disks of the database and the logs are full for a while.",
           "disk_faults:disk_full", requires=(LINUX, ROOT, program("mount")), rounds=1),
     Drill("write-error", "The disk fails when PostgreSQL syncs its WAL.",
@@ -162,20 +178,21 @@ CATALOGUE: Final = (
     Drill("postgres-failover", "A PostgreSQL primary is killed, its replica is promoted, and the old primary restarts.",
           "stores:postgres_failover", rounds=2),
     Drill("tails", "Live tails follow an account's log while API workers are killed; every event is counted.",
-          "tails:run", messages=5_000),
+          "tails:run", messages=5_000, needs_full="it needs several API workers"),
     Drill("rolling", "Every process is replaced repeatedly while mail flows over HTTP and SMTP.",
           "rolling:run", rounds=20),
     Drill("scale", "The number of mta processes changes while thousands of messages wait and a domain is split.",
-          "scale:run", messages=10_000, rounds=2),  # `scale.MESSAGES`
+          "scale:run", messages=10_000, rounds=2, needs_full=_SEVERAL_MTAS),  # `scale.MESSAGES`
     Drill("hosts", "mta hosts and api hosts lose their network and get it back.",
-          "hosts:run", requires=(LINUX, ROOT, program("ip", "iproute2")), rounds=2, in_all=False),
+          "hosts:run", requires=(LINUX, ROOT, program("ip", "iproute2")), rounds=2, in_all=False,
+          needs_full="its hosts run different parts"),
     Drill("bystander", "One site of ten misbehaves, and the delivery times of the other nine are compared.",
           "bystander:run"),
     Drill("codes", "Codes and addresses of settled verifications are looked for in all that the service keeps and"
           " sends.", "codes:run", messages=100),
     Drill("silent-sites", "One tenant mails thousands of servers that never answer; other mail must not wait.",
           "silent_sites:run", messages=10_000, rounds=1,
-          options=("kind", "stage", "accounts", "addresses")),  # one message to each domain
+          options=("kind", "stage", "accounts", "addresses"), needs_full=_OWN_MEMORY),  # one message to each domain
 )  # fmt: skip
 
 

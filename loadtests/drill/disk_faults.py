@@ -49,7 +49,7 @@ _COPIES: Final = 50  # messages on the wire whose commit is lost with PostgreSQL
 
 def disk_full(order: DrillOrder) -> DrillReport:
     """Fill the disks of PostgreSQL (with its WAL) and of the logs, then free them."""
-    return run_on_small_disk(lambda service, ballast: _disk_full(service, order, ballast))
+    return run_on_small_disk(lambda service, ballast: _disk_full(service, order, ballast), order.settings())
 
 
 def run_on_small_disk(

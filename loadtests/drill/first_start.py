@@ -6,7 +6,6 @@ The start after them must be ready, with one account that can send and one key.
 
 import asyncio
 import os
-import random
 import signal
 import time
 from typing import Any, Final
@@ -27,11 +26,11 @@ def run(order: DrillOrder) -> DrillReport:
     """Kill first starts `order.rounds` times."""
     report = DrillReport(drill=NAME)
     began = time.monotonic()
-    whole_s = _interrupted(0, 0.0, order.rng, report)
+    whole_s = _interrupted(0, 0.0, order, report)
     folders, left = 1, order.rounds
     while left:
         kills = min(left, order.rng.randint(1, _KILLS_PER_FOLDER))
-        report.recovery_s = max(report.recovery_s, _interrupted(kills, whole_s, order.rng, report))
+        report.recovery_s = max(report.recovery_s, _interrupted(kills, whole_s, order, report))
         folders, left = folders + 1, left - kills
     wrong = len(report.examples)
     report.checks.append(
@@ -41,10 +40,10 @@ def run(order: DrillOrder) -> DrillReport:
     return report
 
 
-def _interrupted(kills: int, whole_s: float, rng: random.Random, report: DrillReport) -> float:
+def _interrupted(kills: int, whole_s: float, order: DrillOrder, report: DrillReport) -> float:
     """Kill the first start of a new folder `kills` times and complete it; return how long the last start took."""
     folder = make_folder()
-    service = Service(folder)
+    service, rng = Service(folder, order.settings()), order.rng
     began = time.monotonic()
     try:
         for _ in range(kills):

@@ -53,7 +53,7 @@ def run(order: DrillOrder) -> DrillReport:
 
     try:
         server.start()
-        return run_on_service(play, {"DATABASE_URL": server.url})
+        return run_on_service(play, order.settings({"DATABASE_URL": server.url}))
     finally:
         server.end()
         shutil.rmtree(server.paths.base, ignore_errors=True)

@@ -64,7 +64,7 @@ def run(order: DrillOrder) -> DrillReport:
             async with WebhookEndpoint(refuses=1) as endpoint:
                 return await _play(service, order, moved, endpoint)
 
-        return run_on_service(play, _SETTINGS)
+        return run_on_service(play, order.settings(_SETTINGS))
 
 
 class ClockChange(Struct, frozen=True):

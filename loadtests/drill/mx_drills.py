@@ -64,7 +64,7 @@ def disk_full(order: DrillOrder) -> DrillReport:
         report.checks.append(refused_only(client.attempts, {"452 4.3.1", "451 4.3.0"}))
         return report
 
-    return disk_faults.run_on_small_disk(play, FEW)
+    return disk_faults.run_on_small_disk(play, order.settings(FEW))
 
 
 @on_service(FEW | {"MX_WORKERS": "2"})
@@ -77,7 +77,7 @@ async def restart(service: Service, order: DrillOrder) -> DrillReport:
     ]
     replaced: list[str] = []
     began = time.monotonic()
-    restarts = restart_in_rounds(service, order.rounds, ["mx"], replaced, _RESTART_S)
+    restarts = restart_in_rounds(service, order.rounds, [service.process_kind(ServicePart.MX)], replaced, _RESTART_S)
     injected = await while_sending(clients, restarts)
     report = await mailbox_report("mx-restart", service, accounts, clients, injected, time.monotonic() - began)
     report.checks += _uninterrupted([one for client in clients for one in client.attempts])

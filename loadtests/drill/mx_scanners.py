@@ -50,7 +50,7 @@ def _part(order: DrillOrder, *, required: bool) -> DrillReport:
         async with ClamdPeer(clamd_port, viruses={INFECTED: "Drill.Test"}) as clamd, RspamdPeer(rspamd_port) as rspamd:
             return await _play(service, order, clamd, rspamd, required=required)
 
-    return run_on_service(play, FEW | settings)
+    return run_on_service(play, order.settings(FEW | settings))
 
 
 async def _play(

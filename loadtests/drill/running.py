@@ -72,7 +72,7 @@ def on_service(
 
     def drill_of(play: Callable[[Service, DrillOrder], Awaitable[DrillReport]]) -> DrillFunction:
         def run(order: DrillOrder) -> DrillReport:
-            return run_on_service(lambda service: play(service, order), more)
+            return run_on_service(lambda service: play(service, order), order.settings(more))
 
         return run
 
@@ -86,7 +86,7 @@ def on_network(
 
     def drill_of(play: Callable[[Service, DrillNetwork, DrillOrder], Awaitable[DrillReport]]) -> DrillFunction:
         def run(order: DrillOrder) -> DrillReport:
-            return run_with_network(lambda service, network: play(service, network, order), more)
+            return run_with_network(lambda service, network: play(service, network, order), order.settings(more))
 
         return run
 

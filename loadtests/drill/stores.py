@@ -206,7 +206,7 @@ def _drilled(
             report.figures["longest time without a 202 in all, s"] = round(longest, 2)
         return report
 
-    return run_on_service(play, dict([setting]))
+    return run_on_service(play, order.settings(dict([setting])))
 
 
 def _after(answers: list[float], mended: float) -> float:

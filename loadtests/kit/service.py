@@ -24,8 +24,9 @@ from engine.base.local_mode import FIRST_RUN
 from engine.base.settings import PREFIX, Settings, load
 from loadtests.kit.processes import child_pids, command_line, kill, living, works_in
 from loadtests.ports import reserve_ports
-from ops.host import launch
+from ops.host import launch, rolling
 from ops.host.attach import attach
+from ops.host.control import NoSupervisor, Refused
 from ops.host.embedded import END_GRACE_S
 from ops.host.process_specs import ROOT
 from ops.host.server_paths import SHARED
@@ -49,7 +50,10 @@ _QUERY_S: Final = 60.0
 
 
 class ServicePart(StrEnum):
-    """A kind of process; the value is a regular expression for its command line."""
+    """A part of the service; the value is a regular expression for the command line of its own process.
+
+    In the small profile all but API, POSTGRES and VALKEY are in the process `host` (`Service.process_kind`).
+    """
 
     API = r"-m ops\.processes\.api"  # Granian itself; `Service.api_workers` are its children
     MTA = r"-m mta\.process"
@@ -60,6 +64,10 @@ class ServicePart(StrEnum):
     VALKEY = r"(valkey|redis)-server"
     DNS = r"-m ops\.local\.dns"
     SINK = r"-m ops\.local\.sink"
+
+
+_SERVERS: Final = frozenset({ServicePart.POSTGRES, ServicePart.VALKEY})
+_OWN_PROCESS: Final = _SERVERS | {ServicePart.API}  # in the small profile
 
 
 class ServiceNotReady(RuntimeError):  # noqa: N818 - named for what happened
@@ -261,16 +269,41 @@ class Service:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_small(self) -> bool:
+        """Return True if it runs in the small profile."""
+        return self.environ[PREFIX + "PROFILE"] == "small"
+
+    def process_kind(self, part: ServicePart) -> str:
+        """Return the kind of the process that carries this part, as `ops restart` takes it."""
+        own = not self.is_small or part in _OWN_PROCESS
+        return part.name.lower() if own else "host"
+
     def pids(self, part: ServicePart) -> list[int]:
-        """Return the running children of `ops up` of this kind."""
+        """Return the running processes that carry this part.
+
+        Processes of the small profile are forks whose command line does not tell them apart: its supervisor does.
+        """
+        if self.is_small and part not in _SERVERS:
+            return self._named(self.process_kind(part))
         return [pid for pid in child_pids(self.pid) if re.search(part, command_line(pid))]
+
+    def _named(self, kind: str) -> list[int]:
+        try:
+            rows = rolling.ask_status(self.state)
+        except (OSError, NoSupervisor, Refused):  # it starts or ends
+            return []
+        alive = frozenset(living())  # the supervisor may not have seen the end of a process yet
+        return [row["pid"] for row in rows if row["kind"] == kind and row["pid"] in alive]
 
     def with_children(self, part: ServicePart) -> list[int]:
         """Return the running processes of this kind and their children."""
         return [pid for main in self.pids(part) for pid in (main, *child_pids(main))]
 
     def api_workers(self) -> list[int]:
-        """Return the pids of the API workers."""
+        """Return the pids of the API workers; in the small profile the API is one process."""
+        if self.is_small:
+            return self.pids(ServicePart.API)
         children = [pid for main in self.pids(ServicePart.API) for pid in child_pids(main)]
         return [pid for pid in children if re.search(ServicePart.API, command_line(pid))]
 

@@ -62,7 +62,7 @@ async def test_an_endpoint_is_created_tested_and_its_signature_checked(page: Con
     await expect(shown.get_by_role("list", name="Deliveries").get_by_role("button")).to_have_count(1)
 
 
-async def test_an_endpoint_is_limited_to_a_stream_and_gets_headers(page: ConsolePage) -> None:
+async def test_an_endpoint_is_limited_to_a_stream_and_gets_headers_and_metadata(page: ConsolePage) -> None:
     shown = page.page
     async with Receiver() as receiver:
         await page.go("/webhooks")
@@ -72,9 +72,11 @@ async def test_an_endpoint_is_limited_to_a_stream_and_gets_headers(page: Console
         await form.get_by_text("Limit it to domains or streams, add headers").click()
         await form.get_by_role("group", name="Streams").get_by_role("checkbox").first.check()
         await form.get_by_label("Headers of every post").fill("Authorization: Bearer canary\nX-Team: mail")
+        await form.get_by_label("Include tags and metadata of the message").check()
         await form.get_by_role("button", name="Add endpoint").click()
         await secret_of(page)
         await expect(shown.get_by_text("Authorization, X-Team")).to_be_visible()
+        await expect(shown.get_by_text("With tags and metadata")).to_be_visible()
         await shown.get_by_role("button", name="Edit").click()
         await expect(form).not_to_contain_text("canary")
         await form.get_by_role("button", name="Remove the header X-Team").click()

@@ -1,4 +1,4 @@
-"""Webhook endpoints that get events of some domains and streams only, and posts with headers of their own."""
+"""Webhook endpoints that get events of some domains and streams only, and posts with headers or tags and metadata."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -12,12 +12,15 @@ from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.base.settings import Settings
 from engine.events.webhooks import service as webhooks_service
+from engine.events.webhooks import store
 from engine.events.webhooks.post_options import MAX_FILTERS, MAX_HEADERS, PostOptions
 from engine.ledger import log
 from engine.ledger.events import append_events
 from tests.harness.accounts import PEPPER, TestAccount, add_domain, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.broadcasts import with_stream
+from tests.harness.codes import start
+from tests.harness.posted_events import VALIDATORS
 from tests.harness.receiver import Endpoint, Receiver, World
 
 URL = "http://127.0.0.1:9/hook"
@@ -251,3 +254,105 @@ async def test_a_change_adds_no_more_headers_than_allowed(api: Api, account: Tes
     assert "at most 10" in many.error["message"]
     swapped = await change(api, account, endpoint, headers={"X-More": "1", "X-0": None})
     assert len(swapped.json["headerNames"]) == MAX_HEADERS
+
+
+# -- tags and metadata ----------------------------------------------------------------------------
+
+
+async def posted(here: World, account: TestAccount, *endpoints: dict[str, Any]) -> None:
+    async with here.posting():
+        for endpoint in endpoints:
+            await here.until_posted(Endpoint(account, ids.parse_id(ids.Kind.WEBHOOK, endpoint["id"]), ""))
+
+
+async def test_an_endpoint_that_asks_gets_tags_and_metadata_and_others_the_same_bytes_as_before(
+    api: Api, here: World, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    async with Receiver() as asking, Receiver() as plain:
+        one = await made(api, account, url=asking.url, includeMetadata=True)
+        other = await made(api, account, url=plain.url)
+        labels: dict[str, Any] = {"tags": ["receipt", '\u2713 "eu"'], "metadata": {"order": "4711", "note": "a\\b\n"}}
+        message = await sent(api, account, account.domain, "transactional", **labels)
+        await happen(pool, account, "delivered", message, recipient="ann@people.test", diagnostic="250 ok")
+        await sent(api, account, account.domain, "transactional")
+        await happen(
+            pool, account, AccountEvent.SUPPRESSION_ADDED, None, address="a@x.test", reason="manual", source="api"
+        )
+        await posted(here, account, one, other)
+
+        found = {(got.json["seq"]): got for got in asking.got}
+        same = {(got.json["seq"]): got for got in plain.got}
+    assert len(found) == len(same) == 4
+    bodies = [found[seq].json for seq in sorted(found)]
+    assert [{name: body.get(name) for name in ("tags", "metadata")} for body in bodies] == [
+        labels, labels, {"tags": [], "metadata": {}}, {"tags": None, "metadata": None},
+    ]  # fmt: skip
+    for seq, got in same.items():
+        assert set(got.json) == {"id", "type", "createdAt", "seq", "data"}
+        assert found[seq].body.startswith(got.body[:-1])
+    for got in [*found.values(), *same.values()]:
+        VALIDATORS[got.json["type"]].validate(got.json)
+
+
+async def test_a_post_reads_no_message_for_endpoints_without_the_option(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    endpoint = await made(api, account)
+    webhook = ids.parse_id(ids.Kind.WEBHOOK, endpoint["id"])
+    await sent(api, account, account.domain, "transactional", tags=["receipt"])
+
+    async def reads() -> bool:
+        """Return True if a claim reads rows of messages; the claim is undone."""
+        async with pool.acquire() as connection:
+            change = connection.transaction()
+            await change.start()
+            plan = await connection.fetch(f"EXPLAIN (ANALYZE) {store.CLAIM.sql}", [webhook], [10], 30.0)
+            await change.rollback()
+        nodes = [row[0] for row in plan if " on messages" in row[0]]
+        assert nodes
+        return any("never executed" not in node for node in nodes)
+
+    assert not await reads()
+    assert (await change(api, account, endpoint, includeMetadata=True)).json["includeMetadata"] is True
+    assert await reads()
+
+
+async def test_the_option_is_read_back_changed_and_recorded(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    plain, asking = await made(api, account), await made(api, account, includeMetadata=True)
+    assert (plain["includeMetadata"], asking["includeMetadata"]) == (False, True)
+    changed = await change(api, account, asking, description="a note")
+    assert changed.json["includeMetadata"] is True
+    assert (await change(api, account, asking, includeMetadata=False)).json["includeMetadata"] is False
+    assert (await api.get(f"/v1/webhooks/{asking['id']}", account.token)).json["includeMetadata"] is False
+    details = await pool.fetch(
+        "SELECT payload::jsonb -> 'detail' ->> 'include_metadata' AS text FROM events"
+        " WHERE account_id = $1 AND type LIKE 'webhook.%' ORDER BY seq",
+        account.id,
+    )
+    assert [row["text"] for row in details] == [None, "true", None, "false"]
+    for value in (None, "yes"):
+        refused = await change(api, account, asking, includeMetadata=value)
+        assert (refused.status, refused.error["field"]) == (400, "includeMetadata")
+
+
+async def test_the_shown_body_of_a_delivery_has_what_was_posted(
+    api: Api, here: World, account: TestAccount, receiver: Receiver
+) -> None:
+    endpoint = await made(api, account, url=receiver.url, includeMetadata=True)
+    await sent(api, account, account.domain, "transactional", metadata={"order": "4711"})
+    await posted(here, account, endpoint)
+    [got] = receiver.got
+    shown = await api.get(f"/v1/webhooks/{endpoint['id']}/deliveries/{got.json['id']}", account.token)
+    assert shown.json["body"].encode() == got.body
+    assert b'"metadata":{"order": "4711"}' in got.body
+
+
+async def test_sealed_messages_show_neither_tags_nor_metadata(
+    api: Api, here: World, account: TestAccount, receiver: Receiver
+) -> None:
+    endpoint = await made(api, account, url=receiver.url, includeMetadata=True)
+    await start(api, account, tags=["login"], metadata={"person": "81"})
+    await posted(here, account, endpoint)
+    assert receiver.got
+    for got in receiver.got:
+        assert {"tags", "metadata"}.isdisjoint(got.json)

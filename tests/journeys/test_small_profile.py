@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from loadtests.kit.service import Service, temporary
+from loadtests.kit.service import Service, ServicePart, temporary
 from ops.host.state import holder
 from tests.harness.api import Api
 from tests.harness.service import arrived, command, gone, new_access, running, send, until_status
@@ -35,6 +35,14 @@ async def test_two_processes_and_two_servers_carry_the_service(service: Service,
     sent = await send(api, access, "ann@small.test")
     await until_status(api, access, sent, "delivered")
     assert len(arrived(service, "ann@small.test")) == 1
+
+
+async def test_drills_find_each_part_of_the_service_in_its_process(service: Service) -> None:
+    known = pids(service)
+    for part in ServicePart:
+        kind = part.name.lower()
+        assert service.pids(part) == [known.get(kind, known["host"])], part
+    assert service.api_workers() == [known["api"]]
 
 
 async def test_a_quiet_service_delivers_at_once_what_comes(service: Service, http: aiohttp.ClientSession) -> None:

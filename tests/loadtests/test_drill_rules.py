@@ -2,12 +2,13 @@
 
 import asyncio
 import inspect
+import random
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
-from loadtests.drill.catalogue import CATALOGUE, Drill, DrillOrder
+from loadtests.drill.catalogue import CATALOGUE, Drill, DrillOrder, named
 from loadtests.drill.faults import InjectedFault
 from loadtests.drill.process_stops import ArrivedCopy, DuplicateCause, ProcessStop, cause_of_copies
 from loadtests.drill.reconciliation import Reconciliation, checks_of, longest_gap
@@ -28,6 +29,21 @@ def test_every_drill_takes_an_order_and_returns_a_report(drill: Drill) -> None:
 
     assert [one.annotation for one in found.parameters.values()] == [DrillOrder]
     assert found.return_annotation is DrillReport
+
+
+def test_a_drill_that_needs_several_processes_refuses_the_small_profile() -> None:
+    refused = {one.name: one.missing("small") for one in CATALOGUE if one.needs_full}
+
+    assert {"fence", "hosts", "pause-mta", "scale", "soak", "tails"} <= refused.keys()
+    assert all("it can't run in the small profile, because" in (why or "") for why in refused.values())
+    assert not refused.keys() & {"kill-mta", "kill-relay", "kill-api", "before-dot", "held-reply", "lost-answer"}
+
+
+def test_the_profile_of_an_order_reaches_the_services_settings() -> None:
+    order = named("kill-mta").order(None, None, random.Random(1), None, profile="small")
+
+    assert order.settings({"MTA_WORKERS": "1"}) == {"MTA_WORKERS": "1", "PROFILE": "small"}
+    assert named("kill-mta").order(None, None, random.Random(1), None).settings() == {"PROFILE": "full"}
 
 
 def test_drill_names_are_unique_and_every_drill_has_a_description() -> None:

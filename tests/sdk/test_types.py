@@ -33,6 +33,9 @@ seen: list[str] = [one["id"] for one in client.messages.iterate(limit=100)]
 event: webhooks.WebhookEvent = webhooks.verify(b"{}", "t=1,v1=x", "whsec")
 if event["type"] == "bounced":
     bounced: bool = event["data"]["detail"]["suppressed"]
+    order: str | None = event.get("metadata", {}).get("order")
+    tags: list[str] = event.get("tags", [])
+client.webhooks.create(url="https://a.test/hook", include_metadata=True)
 for pulled in client.events.list(after="latest")["data"]:
     if pulled["type"] == "deferred":
         recipient: str = pulled["detail"]["recipient"]
@@ -77,6 +80,7 @@ const either: SendReply | DryRunReply = await client.emails.send({ ...fields, dr
 for await (const message of client.messages.iterate({ status: "bounced" })) console.log(message.id, subject, either);
 const handle = (event: WebhookEvent) => {
   if (event.type === "bounced") console.log(event.data.detail.suppressed ? event.data.detail.recipient.trim() : "");
+  if (event.type === "bounced") console.log(event.tags?.length, event.metadata?.order?.trim());
 };
 handle(await verify("{}", "t=1,v1=x", "whsec"));
 const position: number = await client.events.catchUp(0, handle, { type: ["bounced"] });

@@ -77,11 +77,11 @@ def _filter(
 
 
 async def _body(call: Call, event: UUID, stored: StoredEventRow) -> bytes:
-    """Return the octets that every attempt posts, unless bodies that it included have been deleted since."""
+    """Return the octets that an attempt posts now: included bodies or tags may have been erased since the last one."""
     payload = stored.payload
     if payload.startswith(rules.RECEIVED):
         payload = await PostBodies(call.services.pool).completed(call.account_id, payload)
-    return rules.body(event, stored.seq, stored.occurred_at, payload)
+    return rules.body(event, stored.seq, stored.occurred_at, payload, tags=stored.tags, metadata=stored.metadata)
 
 
 def _wanted(body: ReplayRequest) -> UUID | None:
@@ -165,7 +165,8 @@ OPERATIONS = (
         "Read the exact requests and answers of a delivery",
         _KEYS,
         inner_id_of=ids.Kind.EVENT,
-        note="The body is the same on every attempt, and is shown octet by octet as it is posted. Of an answer, the "
+        note="The body is the same on every attempt, and is shown octet by octet as it is posted. With "
+        "`includeMetadata` it follows the endpoint's present setting and the message's present tags. Of an answer, the "
         f"first {rules.MAX_ANSWER_HEADERS:,} characters of headers and {rules.MAX_ANSWER_BYTES:,} octets of the body "
         "are kept.",
     ),

@@ -145,6 +145,20 @@ INCLUDED = {
         "examples": [["html"]],
     },
 }
+INCLUDED_METADATA: dict[str, JsonSchema] = {
+    "tags": {
+        "type": "array",
+        "description": "The tags of the message, if the endpoint includes them; missing otherwise",
+        "items": {"type": "string", "description": "A tag"},
+        "examples": [["receipt"]],
+    },
+    "metadata": {
+        "type": "object",
+        "description": "The metadata of the message, if the endpoint includes them; missing otherwise",
+        "additionalProperties": {"type": "string", "description": "A value"},
+        "examples": [{"order": "4711"}],
+    },
+}
 RECIPIENT = {"recipient": text("The address that the event concerns", ADDRESS)}
 _SITE_LATELY: JsonSchema = {
     "type": "object",

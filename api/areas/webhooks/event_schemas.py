@@ -16,6 +16,7 @@ from api.areas.webhooks.event_properties import (
     CONVERSATION,
     DOMAIN,
     INCLUDED,
+    INCLUDED_METADATA,
     LATE,
     ORIGIN,
     OUTCOME,
@@ -318,7 +319,10 @@ def event_schema(kind: str, detail: EventDetail) -> JsonSchema:
             "required": ["messageId", "detail"],
         },
     }
-    return {"type": "object", "properties": properties, "required": list(properties)}
+    always = list(properties)
+    if detail.has_message is not False:
+        properties |= INCLUDED_METADATA
+    return {"type": "object", "properties": properties, "required": always}
 
 
 def _message_id(has_message: bool | None) -> JsonSchema:  # noqa: FBT001 - three values, from EventDetail
@@ -350,7 +354,9 @@ def _example(kind: str, detail: EventDetail) -> Any:
     """Return a body with the properties that are never missing, or all of them if any may be missing."""
     always = detail.always or tuple(detail.properties)
     kept = {name: one for name, one in detail.properties.items() if name in always}
-    return example(event_schema(kind, EventDetail(detail.meaning, kept, always, detail.has_message)))
+    schema = event_schema(kind, EventDetail(detail.meaning, kept, always, detail.has_message))
+    found = example(schema)
+    return {name: found[name] for name in schema["required"]}
 
 
 _HEADERS = [

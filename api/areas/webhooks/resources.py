@@ -36,7 +36,12 @@ WHAT = "webhook endpoint"
 
 async def create(call: Call, body: NewWebhook) -> WebhookMade:
     """Add an endpoint; only this reply contains its secret."""
-    options = PostOptions(domains=body.domains or [], streams=body.streams or [], headers=body.headers)
+    options = PostOptions(
+        domains=body.domains or [],
+        streams=body.streams or [],
+        headers=body.headers,
+        include_metadata=body.include_metadata,
+    )
 
     async def make() -> WebhookMade:
         made = await webhooks_service.create(
@@ -66,8 +71,8 @@ async def create(call: Call, body: NewWebhook) -> WebhookMade:
 async def _made(call: Call, row: EndpointRow, secret: str | None) -> WebhookMade:
     return WebhookMade(
         id=_public(row.id), url=row.url, event_types=row.event_types, domains=row.domains, streams=row.streams,
-        header_names=row.header_names, status=cast("Standing", row.status), description=row.description,
-        signing_secret=secret,
+        header_names=row.header_names, include_metadata=row.include_metadata, status=cast("Standing", row.status),
+        description=row.description, signing_secret=secret,
         warnings=_warnings(row, await _known(call, [row])),
     )  # fmt: skip
 
@@ -94,6 +99,7 @@ async def change(call: Call, body: WebhookChange) -> Webhook:
         domains=None if body.domains is UNSET else body.domains,
         streams=None if body.streams is UNSET else body.streams,
         headers=None if body.headers is UNSET else body.headers,
+        include_metadata=None if body.include_metadata is UNSET else body.include_metadata,
     )
     row = await webhooks_service.change(
         call.services.pool,
@@ -149,8 +155,9 @@ async def _known(call: Call, rows: Sequence[EndpointRow]) -> KnownNames:
 def _webhook(row: EndpointRow, known: KnownNames) -> Webhook:
     return Webhook(
         id=_public(row.id), url=row.url, event_types=row.event_types, domains=row.domains, streams=row.streams,
-        header_names=row.header_names, status=cast("Literal['active', 'disabled']", row.status),
-        description=row.description, created_at=clock.iso(row.created_at), warnings=_warnings(row, known),
+        header_names=row.header_names, include_metadata=row.include_metadata,
+        status=cast("Literal['active', 'disabled']", row.status), description=row.description,
+        created_at=clock.iso(row.created_at), warnings=_warnings(row, known),
     )  # fmt: skip
 
 

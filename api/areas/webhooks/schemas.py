@@ -69,6 +69,12 @@ HeaderNames = Annotated[
     list[str],
     Meta(description="The names of the endpoint's own headers; values are not shown", examples=[["Authorization"]]),
 ]
+_INCLUDE_METADATA = Meta(
+    description="Whether each post about a message has `tags` and `metadata` of the message beside `data`; those of"
+    " verification codes and of mail from the service itself are never posted",
+    examples=[True],
+)
+IncludeMetadata = Annotated[bool, _INCLUDE_METADATA]
 Standing = Literal["active", "disabled"]
 Description = Annotated[str, Meta(max_length=MAX_DESCRIPTION, description="A note for people; usually empty")]
 EventId = Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")]
@@ -85,6 +91,7 @@ class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=Tru
     domains: DomainFilters | None = None
     streams: StreamFilters | None = None
     headers: NewHeaders | None = None
+    include_metadata: Annotated[bool | None, _INCLUDE_METADATA] = None
     description: Description = ""
     if_exists: Annotated[
         Literal["return", "update"] | None,
@@ -104,6 +111,7 @@ class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=
     domains: DomainFilters | UnsetType = UNSET
     streams: StreamFilters | UnsetType = UNSET
     headers: HeaderChanges | UnsetType = UNSET
+    include_metadata: IncludeMetadata | UnsetType = UNSET
     status: Standing | UnsetType = UNSET
     description: Description | UnsetType = UNSET
 
@@ -158,6 +166,7 @@ class Webhook(Struct, rename="camel"):
     domains: DomainFilters
     streams: StreamFilters
     header_names: HeaderNames
+    include_metadata: IncludeMetadata
     status: Standing
     description: str
     created_at: str
@@ -176,6 +185,7 @@ class WebhookMade(Struct, rename="camel"):
     domains: DomainFilters
     streams: StreamFilters
     header_names: HeaderNames
+    include_metadata: IncludeMetadata
     status: Standing
     description: str
     signing_secret: str | None

@@ -95,7 +95,7 @@ async def read(pool: asyncpg.Pool, account: UUID, webhook: UUID, event: UUID) ->
         raise not_found("webhook delivery")
     [row] = await store.deliveries(pool, account, webhook, found)
     exchanges = await store.EXCHANGES.fetch(pool, webhook, event)
-    return DeliveryRecord(row, exchanges, await store.EVENT.first(pool, account, event, found[0].seq))
+    return DeliveryRecord(row, exchanges, await store.EVENT.first(pool, account, event, found[0].seq, webhook))
 
 
 async def replay_window(

@@ -1,4 +1,4 @@
-"""Check what an endpoint wants of its posts: events of some domains and streams only, and headers of its own.
+"""Check the options of an endpoint: events of some domains and streams only, headers of its own, tags and metadata.
 
 Values of headers are often credentials: they are stored sealed and never shown again.
 """
@@ -38,6 +38,7 @@ class PostOptions(Struct, frozen=True, kw_only=True):
     domains: Sequence[str] | None = None
     streams: Sequence[str] | None = None
     headers: Mapping[str, str | None] | None = None
+    include_metadata: bool | None = None
 
     def checked(self) -> "PostOptions":
         """Return the options with names in their stored form. Raises the 400 that names the field at fault."""
@@ -45,6 +46,7 @@ class PostOptions(Struct, frozen=True, kw_only=True):
             domains=None if self.domains is None else _checked_domains(self.domains),
             streams=None if self.streams is None else _checked_streams(self.streams),
             headers=None if self.headers is None else _checked_headers(self.headers),
+            include_metadata=self.include_metadata,
         )
 
     def within(self, domains: AbstractSet[str] | None, streams: AbstractSet[str] | None) -> "PostOptions":
@@ -56,6 +58,7 @@ class PostOptions(Struct, frozen=True, kw_only=True):
             domains=_filter_within("domains", self.domains, domains),
             streams=_filter_within("streams", self.streams, streams),
             headers=self.headers,
+            include_metadata=self.include_metadata,
         )
 
 

@@ -285,7 +285,7 @@ class Poster:
         payload = post.payload
         if self._received_bodies is not None and payload.startswith(rules.RECEIVED):
             payload = await self._received_bodies.completed(post.account_id, payload)
-        body = rules.body(post.event_id, post.seq, post.occurred_at, payload)
+        body = rules.body(post.event_id, post.seq, post.occurred_at, payload, tags=post.tags, metadata=post.metadata)
         try:
             secret = self._secret(post.webhook_id, post.sealed_secret)
             previous = None if post.sealed_previous is None else self._secret(post.webhook_id, post.sealed_previous)

@@ -1,13 +1,21 @@
 -- fragment: endpoint_columns
 -- The columns of an endpoint that are shown.
-id, url, event_types, status, description, domains, streams, header_names, created_at
+id, url, event_types, status, description, domains, streams, header_names, include_metadata, created_at
+
+-- fragment: posted_metadata
+-- The tags and metadata of the message of event `e`, if endpoint `w` includes them; null for sealed messages. The limit
+-- keeps this one index step per post, and none for other endpoints.
+LEFT JOIN LATERAL (
+    SELECT coalesce(o.tags, '[]')::text AS tags, coalesce(o.metadata, '{}')::text AS metadata FROM messages o
+    WHERE w.include_metadata AND o.id = e.message_id AND o.account_id = w.account_id AND NOT is_sealed_source(o.source)
+    LIMIT 1) m ON true
 
 -- name: insert_webhook
 -- Insert endpoint $1 of account $2: URL $3, event types $4, sealed secret $5, description $6, domains $7, streams $8, names
--- $9 and sealed values $10 of headers.
+-- $9 and sealed values $10 of headers, whether posts include tags and metadata $11.
 INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret, description, domains, streams, header_names,
-                      sealed_headers, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp());
+                      sealed_headers, include_metadata, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, clock_timestamp());
 
 -- name: count_webhooks
 -- Count the endpoints of account $1.
@@ -36,11 +44,13 @@ SELECT :endpoint_columns FROM webhooks WHERE account_id = $1 AND id = $2 AND sta
 
 -- name: change_webhook
 -- Change endpoint $2 of account $1: URL $3, event types $4, status $5, description $6, domains $7, streams $8, names $9 and
--- sealed values $10 of headers; null keeps a value, for the sealed values null names.
+-- sealed values $10 of headers, whether posts include tags and metadata $11; null keeps a value, for the sealed values null
+-- names.
 UPDATE webhooks SET url = coalesce($3, url), event_types = coalesce($4, event_types), status = coalesce($5, status),
     description = coalesce($6, description), domains = coalesce($7, domains), streams = coalesce($8, streams),
     header_names = coalesce($9, header_names),
-    sealed_headers = CASE WHEN $9::text[] IS NULL THEN sealed_headers ELSE $10 END
+    sealed_headers = CASE WHEN $9::text[] IS NULL THEN sealed_headers ELSE $10 END,
+    include_metadata = coalesce($11, include_metadata)
 WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
 RETURNING :endpoint_columns;
 
@@ -133,9 +143,11 @@ SELECT attempt, url, signature, signature_previous, status_code, answer_headers,
 WHERE webhook_id = $1 AND event_id = $2 ORDER BY attempt, id;
 
 -- name: read_event
--- Read event $2 (seq $3) of account $1, from which its body is made.
-SELECT seq, occurred_at, readable_payload(type, payload) AS payload FROM events
-WHERE account_id = $1 AND seq = $3 AND id = $2 LIMIT 1;
+-- Read event $2 (seq $3) of account $1, from which its body for endpoint $4 is made.
+SELECT e.seq, e.occurred_at, readable_payload(e.type, e.payload) AS payload, m.tags, m.metadata
+FROM events e JOIN webhooks w ON w.account_id = $1 AND w.id = $4
+:posted_metadata
+WHERE e.account_id = $1 AND e.seq = $3 AND e.id = $2 LIMIT 1;
 
 -- name: replay_many
 -- Queue events $3 (seqs $4) of account $2 again for its endpoint $1, each with a new retry schedule. Leaves out those that
@@ -187,12 +199,14 @@ WITH due AS (
     RETURNING q.webhook_id, q.event_id, q.account_id, q.seq, q.attempts, q.ladder_from
 )
 SELECT t.webhook_id, t.event_id, t.account_id, t.seq, t.attempts, t.ladder_from, e.occurred_at, e.payload, w.url,
-       w.sealed_secret, CASE WHEN w.previous_until > now() THEN w.sealed_previous END AS sealed_previous, w.sealed_headers
+       w.sealed_secret, CASE WHEN w.previous_until > now() THEN w.sealed_previous END AS sealed_previous, w.sealed_headers,
+       m.tags, m.metadata
 FROM taken t
 LEFT JOIN webhooks w ON w.id = t.webhook_id
 LEFT JOIN LATERAL (
-    SELECT o.occurred_at, o.payload FROM events o
+    SELECT o.occurred_at, o.payload, o.message_id FROM events o
     WHERE o.account_id = t.account_id AND o.seq = t.seq AND o.id = t.event_id LIMIT 1) e ON true
+:posted_metadata
 ORDER BY t.webhook_id, t.seq;
 
 -- name: record_posts

@@ -162,16 +162,26 @@ def new_secret() -> str:
 # -- a post ---------------------------------------------------------------------------------------
 
 
-def body(event_id: UUID, seq: int, occurred_at: datetime, payload: str) -> bytes:
+def body(
+    event_id: UUID,
+    seq: int,
+    occurred_at: datetime,
+    payload: str,
+    *,
+    tags: str | None = None,
+    metadata: str | None = None,
+) -> bytes:
     """Return the body posted for an event, the same on every attempt.
 
     The stored payload, `{"type":T,"messageId":M,"detail":D}`, is cut as text and not parsed, so that receivers get
-    exactly the text that the account log hashes.
+    exactly the text that the account log hashes. Tags and metadata of the message, JSON, follow `data`.
     """
     cut = payload.index(',"messageId":')
     kind, data = payload[1:cut], payload[cut + 1 :]
     public = ids.format_id(ids.Kind.EVENT, event_id)
     text = f'{{"id":"{public}",{kind},"createdAt":"{clock.iso(occurred_at)}","seq":{seq},"data":{{{data}}}'
+    if tags is not None and metadata is not None:
+        text = f'{text[:-1]},"tags":{tags},"metadata":{metadata}}}'
     return text.encode()
 
 

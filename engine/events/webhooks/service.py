@@ -88,11 +88,13 @@ async def create(
         headers = post_options.sealed_headers(options.headers or {}, None, post_options.headers_key(pepper), webhook)
         await store.INSERT.execute(
             connection, webhook, account, checked, wanted, sealed, described, domains, streams, headers.header_names,
-            headers.sealed_headers,
+            headers.sealed_headers, options.include_metadata or False,
         )  # fmt: skip
         row = await store.READ.first(connection, account, webhook)
         assert row is not None
-        detail = {"url": checked, "event_types": wanted} | _shown(domains, streams, headers.header_names)
+        detail = {"url": checked, "event_types": wanted} | _shown(
+            domains, streams, headers.header_names, include_metadata=options.include_metadata or False
+        )
         await _record(connection, account, AccountEvent.WEBHOOK_CREATED, webhook, actor, **detail)
     return NewEndpoint(row, secret)
 
@@ -119,8 +121,8 @@ async def change(
     described = None if description is None else rules.checked_description(description)
     options = options.checked()
     domains, streams = [None if one is None else list(one) for one in (options.domains, options.streams)]
-    given = {"url": checked, "event_types": wanted, "status": status, "description": described}
-    given |= {"domains": domains, "streams": streams}
+    given: dict[str, object] = {"url": checked, "event_types": wanted, "status": status, "description": described}
+    given |= {"domains": domains, "streams": streams, "include_metadata": options.include_metadata}
     changed = {name: value for name, value in given.items() if value is not None}
     async with pool.acquire() as connection, connection.transaction():
         names, sealed = None, None
@@ -132,8 +134,9 @@ async def change(
             names, sealed = headers.header_names, headers.sealed_headers
             changed["header_names"] = names
         row = await store.CHANGE.first(
-            connection, account, webhook, checked, wanted, status, described, domains, streams, names, sealed
-        )
+            connection, account, webhook, checked, wanted, status, described, domains, streams, names, sealed,
+            options.include_metadata,
+        )  # fmt: skip
         if row is None:
             raise not_found("webhook endpoint")
         if changed:
@@ -231,9 +234,13 @@ def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: P
         ) from None
 
 
-def _shown(domains: list[str], streams: list[str], header_names: list[str]) -> dict[str, list[str]]:
+def _shown(
+    domains: list[str], streams: list[str], header_names: list[str], *, include_metadata: bool
+) -> dict[str, list[str] | bool]:
     """Return those of the options that an endpoint has, for the account log."""
-    given = {"domains": domains, "streams": streams, "header_names": header_names}
+    given: dict[str, list[str] | bool] = {
+        "domains": domains, "streams": streams, "header_names": header_names, "include_metadata": include_metadata,
+    }  # fmt: skip
     return {name: value for name, value in given.items() if value}
 
 

@@ -42,6 +42,7 @@ RECORDED = RowSet(
 )
 _SQL = Queries.beside(__file__)
 INSERT = _SQL.command("insert_webhook")
+CLAIM = _SQL.rows("claim", Claimed)
 LIST = _SQL.rows("list_webhooks", EndpointRow)
 READ = _SQL.rows("read_webhook", EndpointRow)
 FIND_URL = _SQL.rows("find_webhook_with_url", EndpointRow)
@@ -60,7 +61,6 @@ _REPLAY_MANY = _SQL.command("replay_many")
 _RETRY_NOW = _SQL.command("retry_now")
 _CANDIDATES = _SQL.rows("delivery_candidates", CandidateRow)
 _DELIVERIES = _SQL.rows("list_deliveries", DeliveryRow)
-_CLAIM = _SQL.rows("claim", Claimed)
 _RECORD = _SQL.wide("record_posts", RECORDED)
 _RELEASE = _SQL.command("release")
 _GIVE_UP = _SQL.command("give_up")
@@ -112,7 +112,7 @@ async def replay(connection: Source, account: UUID, event: UUID, webhook: UUID |
 
 async def claim(source: Source, rooms: Mapping[UUID, int], lease_s: float) -> list[Claimed]:
     """Claim due posts, `rooms[endpoint]` for each; order them by endpoint and `seq`."""
-    return await _CLAIM.fetch(source, list(rooms), list(rooms.values()), lease_s)
+    return await CLAIM.fetch(source, list(rooms), list(rooms.values()), lease_s)
 
 
 async def record(connection: Source, posts: Sequence[Recorded]) -> set[UUID]:

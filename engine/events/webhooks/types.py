@@ -20,6 +20,7 @@ class EndpointRow(Struct, frozen=True):
     domains: list[str]
     streams: list[str]
     header_names: list[str]
+    include_metadata: bool
     created_at: datetime
 
 
@@ -66,11 +67,13 @@ class ExchangeRow(Struct, frozen=True):
 
 
 class StoredEventRow(Struct, frozen=True):
-    """The event of a delivery, from which its body is made."""
+    """The event of a delivery, from which its body is made; tags and metadata are JSON, None if the body has none."""
 
     seq: int
     occurred_at: datetime
     payload: str
+    tags: str | None
+    metadata: str | None
 
 
 class AttemptRow(Struct, frozen=True):
@@ -85,7 +88,10 @@ class AttemptRow(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """A claimed post: queue row, event and endpoint. Event or endpoint may have been removed."""
+    """A claimed post: queue row, event and endpoint. Event or endpoint may have been removed.
+
+    Tags and metadata are JSON, None if the body has none.
+    """
 
     webhook_id: UUID
     event_id: UUID
@@ -99,6 +105,8 @@ class Claimed(Struct, frozen=True):
     sealed_secret: bytes | None
     sealed_previous: bytes | None
     sealed_headers: bytes | None
+    tags: str | None
+    metadata: str | None
 
     @property
     def attempt(self) -> int:
