@@ -173,7 +173,7 @@ async def _start_all(settings: Settings, supervisor: Supervisor, pool: asyncpg.P
     for spec in process_specs.helpers(settings):
         is_sink = spec.name == "sink"
         supervisor.start(_measuring(spec, kind) if is_sink else _with_zone(spec, settings.state, kind.zone))
-    await supervisor.wait_ready(*process_specs.HELPERS, timeout_s=READY_S)
+    await supervisor.wait_ready(timeout_s=READY_S)
     access = await make_access(settings, pool, DOMAIN)
     if kind.rsa:
         await _DISABLE_ED25519.execute(pool)

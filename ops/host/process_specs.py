@@ -66,7 +66,7 @@ def runs_local_peers(settings: Settings) -> bool:
 
 def helpers(settings: Settings) -> Iterator[ProcessSpec]:
     """Yield the DNS responder and the SMTP sink of local mode, which the small profile has in `host`."""
-    if not runs_local_peers(settings) or is_small(settings):
+    if settings.delivery != "local" or is_small(settings):
         return
     dns = ["ops.local.dns", "--port", str(settings.dns_port), "--sink-port", str(settings.sink_port)]
     yield _python("dns", dns, settings, _ports_are_open(settings.dns_port), HELPER_GRACE_S)

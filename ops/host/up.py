@@ -134,7 +134,8 @@ async def _start_all(
     await _prepare(supervisor, settings, "database", console)
     is_first_run = not (state / local_mode.FIRST_RUN).exists()
     console.stage("Starting the service")
-    for spec in (*process_specs.helpers(settings), *process_specs.processes(settings, listeners)):
+    peers = process_specs.helpers(settings) if runs_local_peers(settings) else ()
+    for spec in (*peers, *process_specs.processes(settings, listeners)):
         supervisor.start(spec)
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
     welcome = await _prepare(supervisor, settings, "welcome", console)
