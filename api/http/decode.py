@@ -32,6 +32,11 @@ def check_media_type(request: falcon.asgi.Request, types: Sequence[str] = JSON_T
         raise Refusal(ErrorType.UNSUPPORTED_MEDIA_TYPE, "Send the body as it is, without Content-Encoding.")
 
 
+def names(body: bytes) -> frozenset[str]:
+    """Return the names in a body that `decode_body` has decoded: what was given, as opposed to what has a default."""
+    return frozenset(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+
+
 def decode_body(body: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
     """Return the body as the operation's Struct. Raises a 400 that names the field at fault."""
     if len(body) > value_limits.SMALL_BYTES:

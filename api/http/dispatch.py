@@ -208,8 +208,12 @@ async def _read(
     elif may_be_empty:
         decode.check_media_type(call.request)
     if len(content) > decode.LARGE_BYTES:
-        return await asyncio.to_thread(decode.decode_body, content, decoder)
-    return decode.decode_body(content, decoder)
+        found = await asyncio.to_thread(decode.decode_body, content, decoder)
+    else:
+        found = decode.decode_body(content, decoder)
+    if getattr(found, "if_exists", None) is not None:
+        call.body_fields = decode.names(content)
+    return found
 
 
 async def _receive(context: RequestContext, call: Call, limit: int) -> bytes:

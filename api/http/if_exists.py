@@ -4,7 +4,7 @@ It is a field of the create, not a `PUT` by name: most of these objects have ids
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 from uuid import UUID
 
 from msgspec import Meta, Struct, structs
@@ -15,6 +15,7 @@ from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.people.api_keys.rules import KeyRestrictions
 
+Reply = TypeVar("Reply")
 _BOTH: Final = (
     "`return` answers with it as it is; `update` first gives it the values of this request, and what is omitted or "
     "null stays. Both answer with 200 in place of 201"
@@ -40,7 +41,7 @@ class Existing(Struct, frozen=True):
     owner_check: Callable[[Call, KeyRestrictions], Awaitable[None]] | None = None
 
 
-async def made(call: Call, body: Struct, existing: Existing, make: Callable[[], Awaitable[Any]]) -> Any:
+async def made(call: Call, body: Struct, existing: Existing, make: Callable[[], Awaitable[Reply]]) -> Reply:
     """Return what `make` returns, or the object whose id its 409 names, if `body.if_exists` says so."""
     wanted: str | None = getattr(body, "if_exists")  # noqa: B009 - of the structs that use this module
     try:
@@ -55,11 +56,12 @@ async def made(call: Call, body: Struct, existing: Existing, make: Callable[[], 
     if call.reach is not None and existing.owner_check is not None:
         await existing.owner_check(call, call.reach)
     if wanted == "return" or existing.change is None or existing.changes is None:
-        return await existing.read(call)
+        return cast("Reply", await existing.read(call))
     if call.reach is not None:
         auth.check_limits(call.reach, existing.change_limits)
-    given = _given(body, existing.changes)
-    return await existing.change(call, existing.changes(**given)) if given else await existing.read(call)
+    given = _given(call, body, existing.changes)
+    shown = await existing.change(call, existing.changes(**given)) if given else await existing.read(call)
+    return cast("Reply", shown)
 
 
 def check_id(if_exists: str | None, name: str | None) -> None:
@@ -72,11 +74,13 @@ def _path_ids(existing: Existing, name: str) -> tuple[UUID, ...]:
     return () if existing.kind is None else (ids.parse_id(existing.kind, name),)
 
 
-def _given(body: Struct, changes: type[Struct]) -> dict[str, Any]:
-    """Return the fields of a request that are set and that a change can set too."""
+def _given(call: Call, body: Struct, changes: type[Struct]) -> dict[str, Any]:
+    """Return the fields that the request gives, other than null, and that a change can set too."""
     known = {field.name for field in structs.fields(changes)}
     return {
         field.name: value
         for field in structs.fields(body)
-        if field.name in known and (value := getattr(body, field.name)) is not None and value != field.default
+        if field.name in known
+        and field.encode_name in call.body_fields
+        and (value := getattr(body, field.name)) is not None
     }

@@ -73,6 +73,7 @@ class Call(Struct):
     caller: Caller | None = None  # set if the request has an API key
     signed_in: Person | None = None  # set if the request has a session
     body_bytes: int = 0
+    body_fields: frozenset[str] = frozenset()  # names in a body with `ifExists`
     memory: Reservation | None = None  # for the body, until the request is answered
     status: int | None = None  # set by the handler if it differs from the operation's `success`
     cookies: tuple[str, ...] = ()  # `Set-Cookie` values of the answer, see api.http.cookies

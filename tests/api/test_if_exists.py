@@ -66,6 +66,17 @@ async def test_a_create_that_is_repeated_returns_or_updates_what_exists(
         assert (refused.status, refused.error["id"]) == (409, first.json["id"])
 
 
+async def test_an_update_takes_empty_values_and_keeps_what_is_omitted(api: Api, account: TestAccount) -> None:
+    hook = {"url": HOOK, "ifExists": "update"}
+    await api.post("/v1/webhooks", account.token, hook | {"description": "Orders", "eventTypes": ["bounced"]})
+
+    kept = await api.post("/v1/webhooks", account.token, hook | {"eventTypes": None})
+    emptied = await api.post("/v1/webhooks", account.token, hook | {"description": "", "eventTypes": []})
+
+    assert (kept.json["description"], kept.json["eventTypes"]) == ("Orders", ["bounced"])
+    assert (emptied.json["description"], emptied.json["eventTypes"]) == ("", [])
+
+
 async def test_an_existing_stream_is_returned(api: Api, account: TestAccount) -> None:
     first = await api.post("/v1/streams", account.token, {"id": "news", "ifExists": "return"})
     again = await api.post("/v1/streams", account.token, {"id": "news", "name": "X", "ifExists": "return"})

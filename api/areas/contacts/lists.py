@@ -30,9 +30,8 @@ async def create(call: Call, body: NewContactList) -> ContactList:
         return _list(row)
 
     limits = LimitedKeys.WHOLE_ACCOUNT
-    existing = Existing(read, change, ContactListChange, ids.Kind.LIST, change_limits=limits)
-    made: ContactList = await if_exists.made(call, body, existing, make)
-    return made
+    found = Existing(read, change, ContactListChange, ids.Kind.LIST, change_limits=limits)
+    return await if_exists.made(call, body, found, make)
 
 
 async def list_lists(call: Call, page: Page) -> ContactListPage:

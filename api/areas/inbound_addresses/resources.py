@@ -36,9 +36,8 @@ async def claim(call: Call, body: NewInboundAddress) -> InboundAddressWithUnread
         )
         return InboundAddressWithUnread(**_fields(row), unread=0)
 
-    existing = Existing(read, change, InboundAddressChange, ids.Kind.INBOUND_ADDRESS)
-    made: InboundAddressWithUnread = await if_exists.made(call, body, existing, make)
-    return made
+    found = Existing(read, change, InboundAddressChange, ids.Kind.INBOUND_ADDRESS)
+    return await if_exists.made(call, body, found, make)
 
 
 async def list_addresses(call: Call, page: Page) -> InboundAddressPage:

@@ -52,9 +52,8 @@ async def create(call: Call, body: NewInboundRoute) -> InboundRoute:
         )
         return _shown(row, await _endpoints(call))
 
-    existing = Existing(read, change, InboundRouteChange, ids.Kind.INBOUND_ROUTE)
-    made: InboundRoute = await if_exists.made(call, body, existing, make)
-    return made
+    found = Existing(read, change, InboundRouteChange, ids.Kind.INBOUND_ROUTE)
+    return await if_exists.made(call, body, found, make)
 
 
 async def list_routes(call: Call, page: Page) -> InboundRoutePage:

@@ -35,8 +35,7 @@ async def create_stream(call: Call, body: StreamIn) -> Stream:
         )
         return _stream(row)
 
-    made: Stream = await if_exists.made(call, body, Existing(_read), make)
-    return made
+    return await if_exists.made(call, body, Existing(_read), make)
 
 
 async def delete_stream(call: Call) -> None:

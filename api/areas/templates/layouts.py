@@ -59,9 +59,8 @@ async def create_layout(call: Call, body: LayoutIn) -> Layout:
         )
         return _layout(opened)
 
-    existing = Existing(read_layout, change_layout, LayoutPatch, change_limits=LimitedKeys.WHOLE_ACCOUNT)
-    made: Layout = await if_exists.made(call, body, existing, make)
-    return made
+    found = Existing(read_layout, change_layout, LayoutPatch, change_limits=LimitedKeys.WHOLE_ACCOUNT)
+    return await if_exists.made(call, body, found, make)
 
 
 async def read_layout(call: Call) -> Layout:

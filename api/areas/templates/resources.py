@@ -79,9 +79,8 @@ async def create_template(call: Call, body: TemplateIn) -> Template:
         )
         return _template(opened)
 
-    existing = Existing(read_template, change_template, TemplatePatch, change_limits=LimitedKeys.WHOLE_ACCOUNT)
-    made: Template = await if_exists.made(call, body, existing, make)
-    return made
+    found = Existing(read_template, change_template, TemplatePatch, change_limits=LimitedKeys.WHOLE_ACCOUNT)
+    return await if_exists.made(call, body, found, make)
 
 
 async def read_template(call: Call) -> Template:

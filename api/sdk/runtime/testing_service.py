@@ -81,7 +81,7 @@ def _turn(folder: Path) -> Iterator[None]:
     while not (_took(turn, mine) or _inherited(turn)):
         if time.monotonic() > ends:
             raise TimeoutError(f"Another process has held {turn} for {_TURN_S:g} s. End it, or remove the directory.")
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # a directory has no event that every system tells
     try:
         yield
     finally:
