@@ -50,6 +50,9 @@ async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
             if known is None:
                 return {}
             await _confirm_operator(pool, kept["accountId"])
+            if kept["baseUrl"] != _base_url(settings):  # the ports have changed
+                kept["baseUrl"] = _base_url(settings)
+                write_private(file, json.dumps(kept, indent=2) + "\n")
             return kept
         account = await _account(pool)
         await _confirm_operator(pool, account["accountId"])
@@ -57,7 +60,7 @@ async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
         key = await admin.create_key(pool, settings, account=account["accountId"], name=_KEY_NAME, scopes=["all"])
         await _verify_domain(pool, settings, account["accountId"])
     made = {
-        "baseUrl": f"http://{settings.api_host}:{settings.api_port}",
+        "baseUrl": _base_url(settings),
         "accountId": account["accountId"],
         "email": account["email"],
         "password": account["password"],
@@ -66,6 +69,10 @@ async def ensure(settings: Settings, state: Path) -> dict[str, Any]:
     }
     write_private(file, json.dumps(made, indent=2) + "\n")
     return made
+
+
+def _base_url(settings: Settings) -> str:
+    return f"http://{settings.api_host}:{settings.api_port}"
 
 
 async def _account(pool: asyncpg.Pool) -> dict[str, Any]:

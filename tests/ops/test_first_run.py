@@ -1,6 +1,7 @@
 """The first run of a state folder is repeatable: whatever interrupts it, the next start completes it."""
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from engine.base.local_mode import FIRST_RUN
 from engine.base.operators import FIRST_OWNER
 from engine.people.people import store as people
 from loadtests.drill import first_start
@@ -22,6 +24,7 @@ from ops.host import first_run
 from tests.harness import sampling
 from tests.harness.accounts import make_account
 from tests.harness.patience import PATIENCE_S
+from tests.harness.service import running
 
 KILLS = 8
 
@@ -54,6 +57,17 @@ async def test_the_first_owner_is_the_operator_and_a_stranger_with_that_address_
     stranger = await people.FIND.first(own_pool, FIRST_OWNER)
     assert stranger is not None
     assert not stranger.is_operator
+
+
+@pytest.mark.journey
+def test_the_file_has_the_address_of_the_present_start() -> None:
+    with running({"PROFILE": "small"}) as service:
+        file = service.state / FIRST_RUN
+        old = {**json.loads(file.read_text()), "baseUrl": "http://127.0.0.1:1"}
+        service.stop()
+        file.write_text(json.dumps(old))
+        service.start()
+        assert json.loads(file.read_text()) == {**old, "baseUrl": service.base_url}
 
 
 @pytest.mark.exhaustive
