@@ -27,6 +27,7 @@ from engine.receiving.types import (
 )
 from engine.store.caches import bump
 from tests.harness.accounts import TestAccount
+from tests.harness.api import Api
 
 _NUMBERS = itertools.count(1)
 PASSED = AuthenticationVerdicts(
@@ -172,3 +173,23 @@ async def counted_anew(pool: asyncpg.Pool, account: UUID) -> dict[tuple[bool, bo
         " GROUP BY 1, 2, 3", account,
     )  # fmt: skip
     return {(row["in_mailbox"], row["is_spam"], row["is_read"]): int(row["messages"]) for row in found}
+
+
+async def received(receiver: Receiver, address: ClaimedAddress, *raws: bytes, **options: Any) -> None:
+    """Receive messages one after the other."""
+    for raw in raws:
+        await receive(receiver, address.recipient(), raw=raw, **options)
+
+
+async def listed(api: Api, account: TestAccount, query: str = "") -> list[dict[str, Any]]:
+    """The messages of a list."""
+    answer = await api.get(f"/v1/inbound/messages?{query}", account.token)
+    assert answer.status == 200, answer.json
+    found: list[dict[str, Any]] = answer.json["data"]
+    return found
+
+
+async def only(api: Api, account: TestAccount) -> dict[str, Any]:
+    """The only message of the account."""
+    [one] = await listed(api, account, "routed=all")
+    return one
