@@ -19,7 +19,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Calls(IntEnum):
-    """Whom a jump of service time calls to look for due work; each calls those before it too."""
+    """The loops that a jump of service time wakes to look for due work; each group includes those before it."""
 
     MAIL = 0  # deliveries and webhook posts, and appointments that are due
     QUEUES = 1  # jobs that take from a queue

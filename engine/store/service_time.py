@@ -29,7 +29,7 @@ BUSY_FOR_S: Final = 1.0  # after a step others are likely to follow
 
 
 class Wake(Enum):
-    """What ends a wait before its time."""
+    """The events that may end a wait before its time."""
 
     QUEUE = auto()  # each call of the jobs that take from a queue
     SELDOM = auto()  # a call of all jobs, if service time has passed the end

@@ -171,7 +171,7 @@ def body(
     tags: str | None = None,
     metadata: str | None = None,
 ) -> bytes:
-    """Return the body posted for an event, the same on every attempt.
+    """Return the body posted for an event: the same on every attempt, but for tags and metadata erased meanwhile.
 
     The stored payload, `{"type":T,"messageId":M,"detail":D}`, is cut as text and not parsed, so that receivers get
     exactly the text that the account log hashes. Tags and metadata of the message, JSON, follow `data`.

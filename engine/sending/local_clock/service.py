@@ -95,7 +95,7 @@ async def _mover(settings: Settings, shared: SharedClock, ends: float) -> AsyncI
 
 
 class _Mover:
-    """One move of the clock, which it has to itself."""
+    """Moves the clock once, while it holds the lock of the clock."""
 
     def __init__(self, connection: asyncpg.Connection, settings: Settings, shared: SharedClock, ends: float) -> None:
         self._connection = connection
