@@ -275,11 +275,17 @@ async def _say(servers: Temporary, statement: str) -> None:
         await connection.close()
 
 
-@pytest.fixture
-def follower(tmp_path: Path) -> Iterator[Follower]:
-    """This process follows the clock of a state folder until the test ends."""
-    yield service_time.join_at(tmp_path)
+@pytest.fixture(autouse=True)
+def no_followed_clock() -> Iterator[None]:
+    """After each test this process follows no clock, though an operator's command that ran in it joined one."""
+    yield
     service_time.leave()
+
+
+@pytest.fixture
+def follower(tmp_path: Path) -> Follower:
+    """This process follows the clock of a state folder until the test ends."""
+    return service_time.join_at(tmp_path)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -29,6 +29,7 @@ POST_LADDER_S = Settings().webhook_ladder_s
 JITTER = 0.1  # of a wait, to either side
 LATE = 0.05  # of a wait: how late a retry may be because many share a stop of the clock
 POLL_S = 2.0  # how late it may be anyway
+MOVE_S = 300  # for one move, on a machine that does other things too
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 # Columns of service tables that come from outside, or say when a process began.
@@ -48,8 +49,15 @@ def service() -> Iterator[Service]:
         yield started
 
 
+@pytest.fixture
+async def served(service: Service) -> AsyncIterator[Api]:
+    """A client of its API that waits for moves of the clock: they end by their own limit, `timeoutS`."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2 * MOVE_S)) as session:
+        yield Api(service.base_url, session)
+
+
 async def advance(api: Api, access: ApiAccess, **by: object) -> dict[str, Any]:
-    answer = await api.post("/v1/local/clock", access.key, {"timeoutS": 300, **by})
+    answer = await api.post("/v1/local/clock", access.key, {"timeoutS": MOVE_S, **by})
     assert answer.status == 200, answer.body
     return dict(answer.json)
 

@@ -96,9 +96,14 @@ def test_each_sample_runs_and_answers_what_the_guide_shows(service: Service, tmp
 
 
 def shown_answers(samples: list[GuideSample]) -> Iterator[tuple[GuideSample, GuideSample]]:
-    """Pairs of a sample in shell and the JSON right after it, which shows the end of what it prints."""
+    """Pairs of a sample in shell and the JSON right after it, which shows the end of what it prints.
+
+    JSON with the word `event` shows what a webhook gets.
+    """
     last: GuideSample | None = None
     for sample in samples:
+        if "event" in sample.words:
+            continue
         if sample.language == "json" and last is not None:
             yield last, sample
         last = sample if sample.runs and sample.language == "sh" else None if sample.language == "json" else last

@@ -62,7 +62,7 @@ async def test_the_first_run_of_this_database_is_kept(own: Settings) -> None:
         account = await admin.create_account(pool, name="A", email="ann@local.test", plan=Plan.FREE, daily_cap=None)
     made = keep(own.state, account["accountId"])
 
-    assert await first_run.ensure(own, own.state) == made
+    assert await first_run.ensure(own, own.state) == made | {"baseUrl": own.public_url}
 
 
 # -- a move ----------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ async def test_a_service_moves_from_its_embedded_servers_to_another_postgresql(m
             after = Service(folders[1], FEW | {"DATABASE_URL": server.url})
             run(after, "restore", str(folders[0] / "backup"), "--no-hold")
             with after:
-                assert after.first_run == made
+                assert after.first_run == made | {"baseUrl": after.base_url}
                 assert [asked(after, made["apiKey"], message)["status"] for message in told] == ["delivered"] * 3
                 assert send(after, made["apiKey"], 0) == told[0]  # its idempotency key came along
                 send(after, made["apiKey"], 3)
