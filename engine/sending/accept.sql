@@ -5,8 +5,8 @@ FROM unnest($1::uuid[], $2::text[]) AS n (account_id, key)
 JOIN idempotency i ON i.account_id = n.account_id AND i.key = n.key;
 
 -- fragment: content_stored
--- Common table expressions that store messages with their bodies, recipients, pending deliveries, times and idempotency
--- keys. Deliveries fall due after `wait`, by the database's clock.
+-- Common table expressions that store messages with their bodies, recipients and pending deliveries. Deliveries fall due
+-- after `wait`, by the database's clock.
 message_stored AS (
     INSERT INTO messages (:message.names) SELECT message.* FROM :message
 ), body_stored AS (
@@ -20,16 +20,22 @@ message_stored AS (
            queued.total, queued.deliver_by, queued.min_tls, clock_timestamp() + :wait::interval,
            mail_priority(queued.source, queued.stream)
     FROM :queued
-), later AS (
-    INSERT INTO schedules (:scheduled.names) SELECT scheduled.* FROM :scheduled
-), once AS (
-    INSERT INTO idempotency (:idempotency.names) SELECT idempotency.* FROM :idempotency
 )
+
+-- fragment: keys_stored
+-- Stores idempotency keys, in a function: a statement of its own costs nothing if there are none.
+IF cardinality(:idempotency.key) > 0 THEN
+    INSERT INTO idempotency (:idempotency.names) SELECT idempotency.* FROM :idempotency;
+END IF
 
 -- name: insert_accepted
 -- Store a batch of accepted messages with their events, queue rows and posts to webhooks, and save the heads, which the
 -- caller has locked. Returns the accounts of the heads with the versions of the accounts' rows.
-WITH :content_stored, sealed AS (
+WITH :content_stored, later AS (
+    INSERT INTO schedules (:scheduled.names) SELECT scheduled.* FROM :scheduled
+), once AS (
+    INSERT INTO idempotency (:idempotency.names) SELECT idempotency.* FROM :idempotency
+), sealed AS (
     SELECT event.* FROM :event
 ), :append_events, saved AS (
     UPDATE account_heads h
@@ -100,6 +106,7 @@ BEGIN
 
     :seal_events;
 
+    :keys_stored;
     WITH :content_stored, :append_sealed
     :heads_advanced;
     RETURN 'done';
@@ -121,6 +128,7 @@ BEGIN
         RETURN 'changed';
     END IF;
 
+    :keys_stored;
     WITH :content_stored
     :links_stored;
     :copies_marked;

@@ -38,16 +38,21 @@ _UNSUPPRESSED = RowSet(
     Column("account_id", "uuid", itemgetter(0), repeats=True), Column("address", "text", itemgetter(1)),
 )  # fmt: skip
 
+REPLAN_S = 10.0  # what acceptance looks up grows slowly, and a lone message should not wait for new plans
+
 _SQL = Queries.beside(__file__, "accept.sql")
 _REPLAYS = _SQL.command("replays")
-_INSERT = _SQL.wide("insert_accepted", *accepted_rows.CONTENT, log.EVENT, heads.HEAD, append_events=log.APPEND_EVENTS)
+_INSERT = _SQL.wide(
+    "insert_accepted", *accepted_rows.CONTENT, accepted_rows.SCHEDULED, log.EVENT, heads.HEAD,
+    append_events=log.APPEND_EVENTS,
+)  # fmt: skip
 _ACCEPT = _SQL.session_function(
     "accept", COUNTED, _UNSUPPRESSED, *accepted_rows.CONTENT, log.UNSEALED, log.EVENT,
-    returns="text", types={"wait": "interval"}, **log.SEALING,
+    returns="text", types={"wait": "interval"}, replan_s=REPLAN_S, **log.SEALING,
 )  # fmt: skip
 _ACCEPT_COPIES = _SQL.session_function(
     "accept_copies", COUNTED, _UNSUPPRESSED, broadcast_copies.MARK, unsubscribes.LINK, *accepted_rows.CONTENT,
-    log.UNSEALED, log.EVENT, returns="text", types={"wait": "interval"},
+    log.UNSEALED, log.EVENT, returns="text", types={"wait": "interval"}, replan_s=REPLAN_S,
     **log.SEALING, **broadcast_copies.COPIES, links_stored=unsubscribes.LINKS_STORED,
 )  # fmt: skip
 _STORED = _SQL.command("stored_message")
@@ -231,6 +236,7 @@ class Storer:
         rows = await _INSERT.run(
             connection,
             *accepted_rows.content_of(result.stored, self._shards, split),
+            accepted_rows.scheduled_of(result.stored),
             log.EVENT.of(events),
             heads.HEAD.of(locked.values()),
             wait=self._wait(result.stored),

@@ -104,9 +104,13 @@ def content_of(stored: Sequence[Prepared], shards: int, split: Mapping[str, int]
         BODY.of(stored),
         recipients_of(stored),
         queued(filter(goes_now, stored), shards, split),
-        SCHEDULED.of([one for one in stored if not goes_now(one)]),
         IDEMPOTENCY.of([one for one in stored if one.idempotency_key is not None]),
     )
+
+
+def scheduled_of(stored: Sequence[Prepared]) -> Arrays:
+    """Return the times of messages that are sent later, for the row set SCHEDULED."""
+    return SCHEDULED.of([one for one in stored if not goes_now(one)])
 
 
 def _groups(message: Prepared) -> dict[str, list[tuple[int, str]]]:
@@ -235,4 +239,4 @@ IDEMPOTENCY = RowSet(
     Column("message_id", "uuid", attrgetter("id")),
     Column("request_digest"),
 )
-CONTENT: Final = MESSAGE, BODY, RECIPIENT, QUEUED, SCHEDULED, IDEMPOTENCY
+CONTENT: Final = MESSAGE, BODY, RECIPIENT, QUEUED, IDEMPOTENCY

@@ -7,7 +7,6 @@ row counts the attempts that were settled.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from uuid import UUID
@@ -53,7 +52,6 @@ _SETTLE = _SQL.session_function(
 )  # fmt: skip
 
 _RETRY_S = 0.5
-_REPLAN_S = 1.0  # see Settler._discard_plans; planning `settle` costs 2 ms
 # Each flush costs about 1 ms of CPU whatever its size, and locks account heads that acceptance waits for:
 # larger flushes are worth 30 ms more between a remote 250 and its commit. Measured: ops/decisions/0040 and 0048.
 MIN_INTERVAL_S = 0.03
@@ -75,7 +73,6 @@ class Settler:
         self._pool = pool
         self._member = member
         self._on_flush = on_flush
-        self._planned: dict[int, float] = {}  # by session, when it last discarded its plans
         self._unavailable = asyncio.Event()  # the last flush found no PostgreSQL
         self.submitted = 0  # attempts in the life of this settler
         self._group = self._new_group(128, MIN_INTERVAL_S)
@@ -155,7 +152,7 @@ class Settler:
 
     async def _transact_alike(self, plans: list[SettlingPlan]) -> list[bool | Exception]:
         async with self._pool.acquire() as connection:
-            await self._discard_plans(connection)
+            await _SETTLE.prepare(connection)
             if _independent(plans) and await _write(connection, plans, member=self._member()):
                 return [True] * len(plans)
             async with connection.transaction():
@@ -176,17 +173,6 @@ class Settler:
         if unchanged and not await _write(connection, unchanged):
             raise RuntimeError("a queue row changed under the lock of its account's head")
         return done
-
-    async def _discard_plans(self, connection: Conn) -> None:
-        """Discard the session's cached plans once per second.
-
-        A plan made while a table was empty reads the whole table when it is full.
-        """
-        now, session = time.monotonic(), connection.get_server_pid()
-        if now - self._planned.get(session, 0.0) > _REPLAN_S:
-            await connection.execute("DISCARD PLANS")
-            self._planned = {known: at for known, at in self._planned.items() if now - at <= _REPLAN_S}
-            self._planned[session] = now
 
     async def _owed(self, connection: Conn, plans: Sequence[SettlingPlan]) -> set[tuple[UUID, str]]:
         member = self._member()

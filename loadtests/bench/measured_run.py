@@ -195,10 +195,13 @@ class MeasuredRun:
         rate = self._options.rate or measured * PACED_SHARE
         count = max(1, round(rate * PACED_S))
         self._say(f"Latencies at {rate:,.0f} messages a second")
-        before = self._sample()
+        await asyncio.sleep(_QUIET_S)  # what is counted per message is written once a second
+        counters, before = await self._counters(), self._sample()
         load = await self._load(count, rate=rate)
         await self._settled(count)
-        return rate, load, figures.usage(before, self._sample(), count)
+        used = figures.usage(before, self._sample(), count)
+        await asyncio.sleep(_QUIET_S)
+        return rate, load, used | {"flush": figures.flushes(counters, await self._counters())}
 
     async def _load(self, count: int, *, rate: float | None = None) -> tuple[int, LoadResult]:
         """Let the generator send `count` messages; return the first number and the result."""

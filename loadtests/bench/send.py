@@ -37,7 +37,9 @@ class SendBench(SendOptions, frozen=True, kw_only=True):
         found: dict[str, Any] = figures.medians(results)
         if self.runs > 1:
             found["runs"] = [{name: one[name] for name in KEY_FIGURES} for one in results]
-        return BenchResult(found, [*_speed(found), (), *_roles(found), (), *_latencies(found), (), *_rest(found)])
+        return BenchResult(
+            found, [*_speed(found), (), *_roles(found), *_paced(found), (), *_latencies(found), (), *_rest(found)]
+        )
 
     async def measure_once(self, run: BenchRun, yardstick: Yardstick) -> dict[str, Any]:
         """Measure once on a fresh service."""
@@ -85,16 +87,38 @@ def _roles(result: Mapping[str, Any]) -> list[Row]:
     head = ("process", "CPU ms", "signatures", "switches", f"MiB ({result['memory_kind']})", "peak of one")
     rows = [
         (
-            role if role in SERVER_ROLES else f"({role})",
-            f"{cpu_ms:.4f}",
-            f"{cpu_ms / result['signature_ms']:.2f}",
-            f"{result['context_switches_by_role'][role]:.2f}",
+            *_usage(role, cpu_ms, result, result),
             f"{result['rss_mb_by_role'].get(role, 0):.0f}",
             f"{result['peak_rss_mb_by_role'].get(role, 0):.0f}",
         )
         for role, cpu_ms in result["cpu_ms_by_role"].items()
     ]
     return [head, *rows]
+
+
+def _usage(role: str, cpu_ms: float, used: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    return (
+        role if role in SERVER_ROLES else f"({role})",
+        f"{cpu_ms:.4f}",
+        f"{cpu_ms / result['signature_ms']:.2f}",
+        f"{used['context_switches_by_role'][role]:.2f}",
+    )
+
+
+def _paced(result: Mapping[str, Any]) -> list[Row]:
+    """Return the cost of a message in the paced run; the yardstick is that of the counted one."""
+    used = result.get("paced_usage")
+    if used is None:
+        return []
+    cpu_ms = used["server_cpu_ms_per_message"]
+    return [
+        (),
+        (f"at {result['paced_per_s']:,.0f} a second", "CPU ms", "signatures", "switches"),
+        *(_usage(role, role_ms, used, result) for role, role_ms in used["cpu_ms_by_role"].items()),
+        ("server", f"{cpu_ms:.4f}", f"{cpu_ms / result['signature_ms']:.2f}", ""),
+        ("times the cost at full rate", f"{cpu_ms / result['server_cpu_ms_per_message']:.2f}", "", ""),
+        *((line,) for line in _commits(used)),
+    ]
 
 
 def _latencies(result: Mapping[str, Any]) -> list[Row]:
@@ -109,10 +133,7 @@ def _latencies(result: Mapping[str, Any]) -> list[Row]:
 
 
 def _rest(result: Mapping[str, Any]) -> list[Row]:
-    lines = [
-        f"{flow}: {one['flushes']:,} commits of {one['items']:.1f} in the mean, {one['ms']:.2f} ms each"
-        for flow, one in result["flush"].items()
-    ]
+    lines = _commits(result)
     if (lag := result["settle_lag"]) is not None:
         lines.append(
             f"Final reply to commit, slowest of each half second: {lag['slowest_mean_ms']:.1f} ms in the mean,"
@@ -128,3 +149,10 @@ def _rest(result: Mapping[str, Any]) -> list[Row]:
         "Checked: " + "; ".join(one["what"] for one in result["checks"]),
     ]
     return [(line,) for line in lines]
+
+
+def _commits(used: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{flow}: {one['flushes']:,} commits of {one['items']:.1f} in the mean, {one['ms']:.2f} ms each"
+        for flow, one in used["flush"].items()
+    ]
