@@ -73,9 +73,14 @@ def chain(message: SignedMessage) -> ArcChain | ArcResult:
     return ArcChain(sets, seals, signature)
 
 
+def key_names(found: ArcChain) -> list[str]:
+    """Return the names of the keys that a chain needs, each once."""
+    return list(dict.fromkeys([found.message_signature.key_name, *[seal.key_name for seal in found.seals]]))
+
+
 async def fetch_keys(dns: AuthenticationDns, found: ArcChain) -> dict[str, VerificationKey | UnusableKey]:
     """Fetch the keys of the last message signature and of all seals, a few at a time, by name."""
-    names = list(dict.fromkeys([found.message_signature.key_name, *[seal.key_name for seal in found.seals]]))
+    names = key_names(found)
     keys: dict[str, VerificationKey | UnusableKey] = {}
     for start in range(0, len(names), MAX_QUERIES_AT_ONCE):
         some = names[start : start + MAX_QUERIES_AT_ONCE]

@@ -87,13 +87,16 @@ def _common_labels(domain: str, author_domain: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) + (domain == author_domain)
 
 
+def key_names(found: Sequence[DkimSignature | DkimResult]) -> list[str]:
+    """Return the names of the keys that the signatures need, each once."""
+    return list(dict.fromkeys([one.key_name for one in found if isinstance(one, DkimSignature)]))
+
+
 async def fetch_keys(
     dns: AuthenticationDns, found: Sequence[DkimSignature | DkimResult], *, max_seconds: float
 ) -> dict[str, VerificationKey | UnusableKey]:
     """Fetch the keys of all signatures concurrently, by name; one that takes longer than `max_seconds` is unusable."""
-    names = list(dict.fromkeys(one.key_name for one in found if isinstance(one, DkimSignature)))
-    if len(names) == 1:
-        return {names[0]: await _fetched(dns, names[0], max_seconds)}
+    names = key_names(found)
     keys = await asyncio.gather(*[_fetched(dns, name, max_seconds) for name in names])
     return dict(zip(names, keys, strict=True))
 

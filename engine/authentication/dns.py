@@ -1,5 +1,6 @@
 """The DNS look-ups that authentication needs; `engine.store.resolver.Resolver` makes and caches them."""
 
+import asyncio
 import re
 from typing import Final, Literal, Protocol
 
@@ -16,6 +17,9 @@ class AuthenticationDns(Protocol):
 
     async def txt(self, name: str) -> Answered[bytes]:
         """Return the TXT records of `name`, the strings of each joined."""
+
+    def begin_txt(self, name: str) -> "Answered[bytes] | asyncio.Task[Answered[bytes]]":
+        """Return cached TXT records at once, else the running look-up, which callers share and must not cancel."""
 
     async def addresses(self, name: str, kind: Literal["A", "AAAA"]) -> Answered[str]:
         """Return the IPv4 or IPv6 addresses of `name` as text."""

@@ -12,14 +12,15 @@ import structlog
 from msgspec import Struct
 
 from engine.authentication import arc_check as arc
-from engine.authentication import author, dmarc, spf
+from engine.authentication import author, dmarc, public_keys, spf
 from engine.authentication import dkim_check as dkim
-from engine.authentication.arc_check import ArcResult
+from engine.authentication.arc_check import ArcChain, ArcResult
 from engine.authentication.author import NoAuthorDomain
 from engine.authentication.canonicalization import HeaderTooLarge, SignedMessage
 from engine.authentication.dkim_check import DkimResult, DkimSignature
 from engine.authentication.dmarc import AuthenticatedDomains, DmarcResult, is_within
 from engine.authentication.dns import AuthenticationDns, printable
+from engine.authentication.public_keys import UnusableKey, VerificationKey
 from engine.authentication.results import AuthenticationVerdict, AuthenticationVerdicts
 from engine.authentication.spf import SpfClient, SpfResult
 from engine.store import large_mail
@@ -57,13 +58,24 @@ async def authenticate(
     check = _MessageCheck(message, envelope, dns, at, keys_s=max_seconds * _KEYS_SHARE)
     early_s, late_s = max_seconds * (1 - _DMARC_SHARE), max_seconds * _DMARC_SHARE
     await check.prepare()
+    if check.has_keys():  # tasks of their own would cost more than the checks
+        signatures = await _within(early_s, check.dkim, check.dkim_failed)
+        chain = await _within(early_s, check.arc, check.arc_failed)
+        sender = await _within(early_s, check.spf, check.spf_failed)
+        policy = await _within(late_s, lambda: check.dmarc(sender, signatures), check.dmarc_failed)
+        return _verdicts(sender, signatures, policy, chain)
     async with asyncio.TaskGroup() as group:
         spf_task = group.create_task(_within(early_s, check.spf, check.spf_failed))
         arc_task = group.create_task(_within(max_seconds, check.arc, check.arc_failed))
         signatures = await _within(early_s, check.dkim, check.dkim_failed)
         sender = await spf_task
         policy = await _within(late_s, lambda: check.dmarc(sender, signatures), check.dmarc_failed)
-        chain = await arc_task
+        return _verdicts(sender, signatures, policy, await arc_task)
+
+
+def _verdicts(
+    sender: SpfResult, signatures: Sequence[DkimResult], policy: DmarcResult, chain: ArcResult
+) -> AuthenticationVerdicts:
     return AuthenticationVerdicts(
         AuthenticationVerdict(sender.result, sender.domain or None, sender.detail),
         dkim_verdict(signatures, policy.domain),
@@ -98,18 +110,35 @@ class _MessageCheck:
         self._keys_s = keys_s
         self._message: SignedMessage | None = None
         self._author: str | NoAuthorDomain = NoAuthorDomain("the header can't be read")
-        self._signatures: list[DkimSignature | DkimResult] = []
+        self._chain: ArcChain | ArcResult = ArcResult("temperror", "", "internal error")
+        self._keys: dict[str, VerificationKey | UnusableKey] | None = None
+        self._signatures: list[DkimSignature | DkimResult] = [DkimResult("temperror", "", "internal error")]
 
     async def prepare(self) -> None:
-        """Split the header into fields and find the author domain; a failure leaves both unset."""
+        """Split the header into fields, find the author domain, and parse the signatures; what fails stays unset."""
         try:
-            message = await self._computed(lambda: SignedMessage(self._octets))
-            self._author = await self._computed(lambda: author.author_domain(message.header))
-            self._message = message
+            await self._computed(self._parse)
         except HeaderTooLarge as error:
             self._author = NoAuthorDomain(str(error))
         except Exception:  # noqa: BLE001 - a bug must not lose mail
             _log.exception("header not read: internal error")
+
+    def _parse(self) -> None:
+        message = SignedMessage(self._octets)
+        self._author = author.author_domain(message.header)
+        self._message = message
+        self._chain = arc.chain(message)
+        self._signatures = dkim.signatures(message, self._author if isinstance(self._author, str) else "")
+
+    def has_keys(self) -> bool:
+        """Return True if DKIM and ARC of a small message can be verified without a wait, since all keys are known."""
+        if len(self._octets) > MAX_INLINE:
+            return False
+        names = dkim.key_names(self._signatures)
+        if isinstance(self._chain, ArcChain):
+            names += arc.key_names(self._chain)
+        self._keys = public_keys.known(self._dns, names)
+        return self._keys is not None
 
     async def spf(self) -> SpfResult:
         """Evaluate SPF."""
@@ -127,11 +156,12 @@ class _MessageCheck:
         message = self._message
         if message is None:
             return [DkimResult("permerror", "", "the header can't be read")]
-        author_domain = self._author if isinstance(self._author, str) else ""
-        found = self._signatures = dkim.signatures(message, author_domain)
+        found = self._signatures
         if not found:
             return []
-        keys = await dkim.fetch_keys(self._dns, found, max_seconds=self._keys_s)
+        keys = self._keys
+        if keys is None:
+            keys = await dkim.fetch_keys(self._dns, found, max_seconds=self._keys_s)
         return await self._computed(lambda: dkim.verify_all(message, found, keys, at=self._at))
 
     def dkim_failed(self, detail: str) -> list[DkimResult]:
@@ -147,10 +177,12 @@ class _MessageCheck:
         message = self._message
         if message is None:
             return ArcResult("fail", "", "the header can't be read")
-        found = arc.chain(message)
+        found = self._chain
         if isinstance(found, ArcResult):
             return found
-        keys = await arc.fetch_keys(self._dns, found)
+        keys = self._keys
+        if keys is None:
+            keys = await arc.fetch_keys(self._dns, found)
         return await self._computed(lambda: arc.verify(message, found, keys, at=self._at))
 
     def arc_failed(self, detail: str) -> ArcResult:

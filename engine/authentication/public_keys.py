@@ -3,7 +3,9 @@
 Parsed keys are cached by the text of their record; how long a record holds is the resolver's business.
 """
 
+import asyncio
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -18,7 +20,7 @@ from msgspec import Struct
 
 from engine.authentication.dns import AuthenticationDns, is_domain, is_queryable
 from engine.mail.tag_list import BadTagList, base64_value, parse_tags, without_blanks
-from engine.store.resolver import Records, TemporaryFailure, ascii_domain
+from engine.store.resolver import Answered, Records, TemporaryFailure, ascii_domain
 
 KeyAlgorithm = Literal["rsa", "ed25519"]
 
@@ -59,9 +61,24 @@ def key_name(domain: str, selector: str) -> str | None:
     return whole if is_queryable(whole) else None
 
 
+def known(dns: AuthenticationDns, names: Sequence[str]) -> dict[str, VerificationKey | UnusableKey] | None:
+    """Return the keys at `names` without a wait; None if one is not cached. Starts the look-ups of those together."""
+    answers = [(name, dns.begin_txt(name)) for name in names]
+    keys: dict[str, VerificationKey | UnusableKey] = {}
+    for name, answer in answers:
+        if isinstance(answer, asyncio.Task):
+            return None
+        keys[name] = _key(name, answer)
+    return keys
+
+
 async def fetch(dns: AuthenticationDns, name: str) -> VerificationKey | UnusableKey:
-    """Return the key at `name`; of several records the first usable one (RFC 6376 3.6.2.2 leaves it open)."""
-    answer = await dns.txt(name)
+    """Return the key at `name`."""
+    return _key(name, await dns.txt(name))
+
+
+def _key(name: str, answer: Answered[bytes]) -> VerificationKey | UnusableKey:
+    """Return the first usable key of several records (RFC 6376 3.6.2.2 leaves it open)."""
     if isinstance(answer, TemporaryFailure):
         return UnusableKey(answer.detail, temporary=True)
     if not isinstance(answer, Records):

@@ -211,6 +211,10 @@ class Resolver:
         """Return the TXT records of `name`, the strings of each joined (RFC 7208 3.3)."""
         return await self._txt.get(_normal(name))
 
+    def begin_txt(self, name: str) -> "Answered[bytes] | asyncio.Task[Answered[bytes]]":
+        """Return cached TXT records at once, else the running look-up, which callers share and must not cancel."""
+        return self._txt.begin(_normal(name))
+
     async def tlsa(self, name: str) -> "Answered[Tlsa]":
         """Return the TLSA records of `name`, such as `_25._tcp.mx.example.com` (RFC 6698 3)."""
         return await self._tlsa.get(_normal(name))

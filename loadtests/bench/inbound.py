@@ -1,8 +1,8 @@
 """`ops bench mx`: the cost of receiving a message, from MAIL to the 250 after its commit.
 
-The service runs one mx process, PostgreSQL and Valkey, and with `--posts` a worker, which posts each message to a
-webhook endpoint. The messages have 2 KB, are signed with DKIM, and come from domains whose SPF, DKIM and DMARC records
-the local DNS responder serves, so that each message is judged.
+The service runs as many mx processes as the settings say (`WAYBILL_MX_WORKERS`), PostgreSQL and Valkey, and with
+`--posts` a worker, which posts each message to a webhook endpoint. The messages have 2 KB, are signed with DKIM, and
+come from domains whose SPF, DKIM and DMARC records the local DNS responder serves, so that each message is judged.
 """
 
 import asyncio
@@ -49,10 +49,8 @@ class InboundBench(Struct, frozen=True, kw_only=True):
     async def measure(self, run: BenchRun) -> BenchResult:
         """Send rounds at the full rate and one at half of it, then count what is stored."""
         sessions = self.connections + self.idle + 100
-        changed = {
-            "processes": ("mx", "worker") if self.posts else ("mx",), "mx_workers": 1, "mx_sessions": sessions,
-            "mx_sessions_each": sessions,
-        }  # fmt: skip
+        kinds = ("mx", "worker") if self.posts else ("mx",)
+        changed = {"processes": kinds, "mx_sessions": sessions, "mx_sessions_each": sessions}
         key = await asyncio.to_thread(dkim.generate_rsa)
         async with (
             run.service(changed, ServiceKind(zone=zone_of(dkim.public_txt(key)))) as service,
@@ -129,7 +127,7 @@ async def _paced(rounds: Rounds, rate: float, arrivals: WebhookArrivals | None, 
 
 
 def _memory_mb(service: BenchService) -> float:
-    """Return the resident memory of the mx process, shared pages included."""
+    """Return the resident memory of the first mx process, shared pages included."""
     return round(measure.resident_mb(service.pids()["mx-1"]), 1)
 
 
@@ -142,6 +140,7 @@ def _rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ):
         if name in paced:
             rows.append((title, " ".join(f"{ms:,.1f}" for ms in paced[name].values())))
-    rows.append(("memory, MiB: started, with all sessions open", " ".join(map(str, result["memory_mb"].values()))))
+    memory = " ".join(map(str, result["memory_mb"].values()))
+    rows.append(("memory of mx-1, MiB: started, with all sessions open", memory))
     found = f"sent {result['sent']}, {result['stored']}; checked: {result['checked']}"
     return [*rows, (f"signature {result['signature_ms']} ms; {found}",)]

@@ -38,7 +38,8 @@ SLOW_CLIENTS: Final = 500
 IDLE: Final = 2_000
 LARGE_MESSAGES: Final = 8
 MAX_IDLE_MB: Final = 80.0
-SETTINGS: Final = FEW | {"MX_SESSIONS": "3000", "MX_SESSIONS_EACH": "3000"}
+# One process, so that all clients and the bystander meet in it, and its memory is that of all sessions.
+SETTINGS: Final = FEW | {"MX_WORKERS": "1", "MX_SESSIONS": "3000", "MX_SESSIONS_EACH": "3000"}
 _OPENING: Final = 100  # connections opened at a time
 _PER_S: Final[dict[Attack, float]] = {  # attacks a second: bounded, so that the machine itself is not full
     attacks.false_end: 30.0,

@@ -166,6 +166,28 @@ async def test_concurrent_messages_share_their_queries(zone: Responder, resolver
     assert set(Counter((question.name, question.rdtype) for question in zone.questions).values()) == {1}
 
 
+async def test_a_message_whose_records_are_known_is_judged_without_a_wait(resolver: Resolver) -> None:
+    received = await authenticate(signed(), ENVELOPE, resolver, at=NOW)
+    results = results_text("mx.us.test", received, null_sender=False)
+    forwarded = seal(signed(), RELAY, results=results, chain=received.arc.result, at=NOW) + signed()
+    first = await authenticate(forwarded, ENVELOPE, resolver, at=NOW)
+
+    with pytest.raises(StopIteration) as ended:
+        authenticate(forwarded, ENVELOPE, resolver, at=NOW).send(None)
+
+    assert ended.value.value == first
+    assert words(first) == ("pass", "pass", "pass", "pass")
+
+
+async def test_known_keys_count_while_the_server_of_spf_is_silent(zone: Responder, resolver: Resolver) -> None:
+    await authenticate(signed(), STRANGER, resolver, at=NOW)
+    zone.behave("shop.test", DnsBehaviour(drop=True))
+
+    verdicts = await authenticate(signed(), ENVELOPE, resolver, at=NOW, max_seconds=0.5)
+
+    assert words(verdicts) == ("temperror", "pass", "pass", "none")
+
+
 async def test_a_large_message_is_verified_in_a_thread(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = 0
     in_thread = large_mail.in_thread

@@ -1,6 +1,7 @@
 """The process `mx`: its certificate, its settings, its socket, and the supervisor."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -22,6 +23,13 @@ def test_a_certificate_that_is_missing_is_named(tmp_path: Path) -> None:
     settings = Settings(state=tmp_path, tls_cert=tmp_path / "a.pem", tls_key=tmp_path / "b.pem")
     with pytest.raises(NoCertificate, match=r"WAYBILL_TLS_CERT names .*a\.pem"):
         configured(settings)
+
+
+@pytest.mark.parametrize(("profile", "count"), [("full", 2), ("small", 1)])
+def test_mail_comes_in_through_two_processes_unless_memory_is_short(
+    profile: Literal["full", "small"], count: int, tmp_path: Path
+) -> None:
+    assert process_specs.mx_processes(Settings(state=tmp_path, profile=profile)) == count
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

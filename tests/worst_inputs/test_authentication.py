@@ -32,6 +32,10 @@ class FixedDns:
 
     async def txt(self, name: str) -> Answered[bytes]:
         """Return the text of a name, or that of `*`."""
+        return self.begin_txt(name)
+
+    def begin_txt(self, name: str) -> Answered[bytes]:
+        """Return the text of a name, or that of `*`."""
         found = self._texts.get(name, self._texts.get("*"))
         return NoData(_FOREVER) if found is None else Records((found,), _FOREVER)
 

@@ -99,7 +99,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """up: Number of mta processes on this host."""
     relay_workers: int = 1
     """up: Number of relay processes on this host; 0: no SMTP submission."""
-    mx_workers: int = 1
+    mx_workers: int = 2
     """up, mta: Number of mx processes on this host; 0, the same on all hosts: the service takes no mail, and mail to
     domains whose MX is this host bounces."""
     delivery: Literal["local", "live"] = "local"
