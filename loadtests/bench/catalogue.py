@@ -48,6 +48,11 @@ DEFAULT: Final = "send"
 LIST: Final = "list"
 CATALOGUE: Final = (
     Bench("send", "Messages are accepted over HTTP, delivered and settled.", "loadtests.bench.send:SendBench"),
+    Bench(
+        "provider",
+        "A queue of mail for one distant provider is delivered.",
+        "loadtests.bench.provider:ProviderBench",
+    ),
     Bench("relay", "Messages are accepted over SMTP and, in turns, over HTTP.", "loadtests.bench.relay:RelayBench"),
     Bench("mx", "Signed messages are received, judged and stored.", "loadtests.bench.inbound:InboundBench"),
     Bench(

@@ -188,6 +188,7 @@ class MeasuredRun:
             "flush": figures.flushes(counters, grown),
             "settle_lag": figures.settle_lag(counters, grown),
             "smtp_connections": figures.connections(counters, grown),
+            "dns_questions": figures.dns_questions(counters, grown),
         }
 
     async def _paced(self, measured: float) -> tuple[float, tuple[int, LoadResult], dict[str, Any]]:
