@@ -66,6 +66,7 @@ CATALOGUE: Final = (
         "A broadcast is sent to many contacts, with single messages meanwhile.",
         "loadtests.bench.broadcast:BroadcastBench",
     ),
+    Bench("growth", "Messages are sent and lists read beside many stored rows.", "loadtests.bench.growth:GrowthBench"),
     Bench("console", "The web console is used in Chromium.", "loadtests.bench.console:ConsoleBench"),
 )
 

@@ -34,6 +34,12 @@ def _flag(name: str, text: str) -> Callable[[Command], Command]:
 @_flag("delivery-only", "The same as --drain with all --messages, queued in batches of 100.")
 @click.option("--batch", type=click.IntRange(1, 100), help="Messages per request; default: 1.")
 @click.option("--stored", type=click.IntRange(0, 20_000_000), help="Messages of other accounts to store before.")
+@click.option("--accounts", type=click.IntRange(1, 100_000), help="growth: number of accounts; default: 1,000.")
+@click.option(
+    "--suppressions",
+    type=click.IntRange(1, 1_000_000),
+    help="growth: addresses that each of ten accounts suppresses; default: 100,000.",
+)
 @click.option(
     "--rate",
     type=click.FloatRange(1),

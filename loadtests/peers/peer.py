@@ -7,6 +7,7 @@ started ends with the context.
 import asyncio
 import contextlib
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -82,6 +83,13 @@ def installed(name: str) -> str:
     path = program(name)
     assert path is not None, name
     return path
+
+
+def owned_folder(folder: Path, user: str) -> None:
+    """Make a folder that only `user` can open."""
+    folder.mkdir(mode=0o700)
+    owner = pwd.getpwnam(user)
+    os.chown(folder, owner.pw_uid, owner.pw_gid)
 
 
 @asynccontextmanager
