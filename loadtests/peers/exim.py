@@ -1,7 +1,7 @@
 """Exim as a peer, signing in its own SMTP transport.
 
-Each message is delivered by a process whose parent has ended. In a process namespace of its own the daemon adopts and
-awaits these processes, so their CPU is counted with its own, and all of them end with it.
+Exim delivers each message in a process that no other awaits, whose CPU is therefore not counted with that of a parent
+but taken from the machine's. In a process namespace of its own all processes end with the daemon.
 """
 
 import os
@@ -40,4 +40,6 @@ def _user() -> str | None:
     return next((name for name in _USERS if name in known), None)
 
 
-EXIM = Peer(name="exim", about="Exim tuned, signing itself", signs=True, missing=_missing, prepare=_prepare)
+EXIM = Peer(
+    name="exim", about="Exim tuned, signing itself", signs=True, missing=_missing, prepare=_prepare, awaits=False
+)

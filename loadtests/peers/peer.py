@@ -70,6 +70,7 @@ class Peer(Struct, frozen=True, kw_only=True):
     signs: bool
     missing: Callable[[], str | None]  # what to install; None: nothing
     has_milter: bool = False  # listens on the place's milter port
+    awaits: bool = True  # its processes await their children, whose CPU is counted then
     prepare: Callable[[PeerPlace], list[list[str]]]  # writes the configuration; returns the commands, the server's last
 
 
