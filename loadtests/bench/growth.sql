@@ -19,7 +19,7 @@ FROM unnest($1::uuid[]) AS account CROSS JOIN generate_series($2::bigint, $3::bi
 INSERT INTO api_requests (id, account_id, method, path, status, microseconds, request_id, error_type)
 SELECT (lpad(to_hex(at_ms), 12, '0') || '7' || substr(digest, 1, 3) || '8' || substr(digest, 4, 15))::uuid, $1, 'POST',
        '/v1/emails', CASE number % 100 WHEN 0 THEN 422 ELSE 202 END, 4000, 'req_' || substr(digest, 1, 26),
-       CASE number % 100 WHEN 0 THEN 'validation_failed' END
+       CASE number % 100 WHEN 0 THEN 'invalid_request' END
 FROM (
     SELECT number, md5(number::text) AS digest,
            (extract(epoch FROM date_trunc('day', now(), 'UTC')) * 1000)::bigint

@@ -6,7 +6,7 @@ WITH past AS MATERIALIZED (
     SELECT number, digest, at_ms, to_timestamp(at_ms / 1000.0) AS at,
            (lpad(to_hex(at_ms), 12, '0') || '7' || substr(digest, 1, 3) || '8' || substr(digest, 4, 15))::uuid AS id,
            ($5::uuid[])[1 + number % cardinality($5::uuid[])] AS account_id,
-           CASE number % 50 WHEN 0 THEN 'bounced' ELSE 'delivered' END AS status
+           CASE number / 2 % 50 WHEN 0 THEN 'bounced' ELSE 'delivered' END AS status
     FROM (
         SELECT number, md5($6::text || number) AS digest, $3::bigint + (hashint8(number)::bigint & 2147483647) * ($4 - $3) / 2147483647 AS at_ms
         FROM generate_series($1::bigint, $2::bigint) AS number
@@ -17,7 +17,7 @@ WITH past AS MATERIALIZED (
     SELECT id, account_id, status, CASE number % 10 WHEN 1 THEN 'smtp' ELSE 'api' END, 'Shop <shop@past.test>', 'past.test',
            'Your order ' || number, 'transactional', 1, 2900,
            CASE status WHEN 'delivered' THEN at + interval '1 second' END,
-           CASE number % 20 WHEN 2 THEN 'receipt' END, CASE number % 20 WHEN 2 THEN 1 END,
+           CASE number / 2 % 20 WHEN 2 THEN 'receipt' END, CASE number / 2 % 20 WHEN 2 THEN 1 END,
            CASE number % 4 WHEN 3 THEN '["order"]'::jsonb END, jsonb_build_object('order', number::text)
     FROM past
 ), body AS (
@@ -34,7 +34,7 @@ SELECT (lpad(to_hex(at_ms + step.n), 12, '0') || '7' || substr(digest, 5, 3) || 
        account_id, number * 3 + step.n, coalesce(step.type, status), id, at,
        '{"type":"' || coalesce(step.type, status) || '","messageId":"msg_' || substr(digest, 1, 26) || '","detail":{"recipient":"m' || number
        || '@d' || number % 1000 || '.test","mx":"mx1.d' || number % 1000 || '.test",' || CASE coalesce(step.type, status)
-       WHEN 'bounced' THEN '"code":550,"text":"5.1.1 no such user","scope":"recipient","class":"no_such_mailbox","diagnostic":"550 5.1.1 no such user"}}'
+       WHEN 'bounced' THEN '"code":550,"text":"5.1.1 no such user","scope":"recipient","class":"user_unknown","diagnostic":"550 5.1.1 no such user"}}'
        ELSE '"code":250,"text":"2.0.0 Ok: queued"}}' END,
        decode(digest || digest, 'hex')
 FROM past CROSS JOIN (VALUES (0, 'accepted'), (1, 'attempted'), (2, NULL)) AS step (n, type);
