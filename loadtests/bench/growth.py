@@ -13,6 +13,7 @@ from engine.base import ids
 from engine.store.queries import Queries
 from loadtests.bench import console_lists, figures, stored
 from loadtests.bench.load import HTTP_GENERATOR, LoadProcess
+from loadtests.bench.measure import SERVER_ROLES
 from loadtests.bench.measured_run import MeasuredRun, SendOptions
 from loadtests.bench.report import Row, Say
 from loadtests.bench.run import BenchResult, BenchRun
@@ -125,6 +126,7 @@ def _rows(found: Mapping[str, Any]) -> list[Row]:
         (f"{found['stored']:,} messages, {found['accounts']:,} accounts, {found['suppressions']:,} suppressions each",),
         ("cost in signatures, before and after", *(f"{one['cost_in_signatures']:.2f}" for one in costs)),
         ("server CPU, ms a message", *(f"{one['server_cpu_ms_per_message']:.3f}" for one in costs)),
+        *((f"… {role}", *(f"{one['cpu_ms_by_role'][role]:.3f}" for one in costs)) for role in SERVER_ROLES),
         (f"{found['times_the_cost']:.2f} times the cost",),
         (),
         ("milliseconds", "p50", "p95", "p99"),
