@@ -4,6 +4,8 @@ Half of the stored messages belong to one account, whose lists are read; the oth
 sending account, that one and eight more have suppressions.
 """
 
+import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,7 +13,7 @@ from msgspec import Struct
 
 from engine.base import ids
 from engine.store.queries import Queries
-from loadtests.bench import console_lists, figures, stored
+from loadtests.bench import console_lists, figures, measure, stored
 from loadtests.bench.load import HTTP_GENERATOR, LoadProcess
 from loadtests.bench.measure import SERVER_ROLES
 from loadtests.bench.measured_run import MeasuredRun, SendOptions
@@ -29,6 +31,8 @@ REQUESTS, CONTACTS = 100_000, 20_000
 SAMPLES: Final = 40  # requests of each list
 MAX_LIST_MS, MAX_COST = 50.0, 1.1
 _CHUNK: Final = 10_000
+_COUNTING_S: Final = 900.0
+_SAMPLE_S, _QUIET_TIMES, _QUIET_PERCENT = 2.0, 5, 10.0
 _IMPORT: Final = 1_000
 _NOT_FOR_KEYS: Final = frozenset({401, 403, 404})  # lists of operators and people, and of what the account lacks
 _MAX_READING_S: Final = 10.0  # of one list
@@ -86,6 +90,20 @@ class GrowthBench(Struct, frozen=True, kw_only=True):
                 await _import(client, first)
         await stored.store(pool, self.stored, say, [one for other in others for one in (other, big.account_id)])
         await _KEEP_NUMBERS.execute(pool, big.account_id)
+        say("Waiting until the worker has counted the stored deliveries")
+        await _until_quiet(service)
+
+
+async def _until_quiet(service: BenchService) -> None:
+    """Wait until the worker is idle; raises BenchFailed when it is not within `_COUNTING_S`."""
+    roots = measure.roots_by_role(service.pids())
+    ends = time.monotonic() + _COUNTING_S
+    quiet = 0
+    while quiet < _QUIET_TIMES:
+        used = await measure.percent_of_core(roots, asyncio.sleep(_SAMPLE_S))
+        quiet = quiet + 1 if used["worker"] < _QUIET_PERCENT else 0
+        if time.monotonic() > ends:
+            raise BenchFailed("The worker did not become idle.")
 
 
 async def _import(client: ApiClient, first: int) -> None:
