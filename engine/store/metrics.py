@@ -50,6 +50,7 @@ SETTLE_SECONDS = Histogram(
     "Time from the final reply to the commit of its outcome, longest of each half second",
     buckets=_SECONDS,
 )
+DNS_QUESTIONS = Counter("waybill_dns_questions", "Questions sent to DNS servers")
 IN_HAND = Gauge("waybill_deliveries_in_hand", "Deliveries held in memory", multiprocess_mode="livesum")
 SHARDS_OWNED = Gauge("waybill_shards_owned", "Shards owned by the process", multiprocess_mode="livesum")
 HINTS_LOST = Counter("waybill_hints_lost", "Messages without a hint because Redis was unavailable")

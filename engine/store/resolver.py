@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from engine.base.clock import monotonic
 from engine.base.settings import HostPort, Settings
+from engine.store import metrics
 from engine.store.deadlines import within
 from engine.store.dns_exchange import DnsQuestion, NoName, RecordType, over_tcp, over_udp
 from engine.store.dns_wire import PlainAnswer
@@ -304,6 +305,7 @@ class Resolver:
                 timeout_s = self._query_timeout_s
                 if not known and self._slots.is_crowded:
                     timeout_s = min(STRESSED_S, timeout_s)
+                metrics.DNS_QUESTIONS.inc()
                 response = await self._exchange(server, question, timeout_s, lenient=lenient)
             finally:
                 self._slots.release()

@@ -48,6 +48,11 @@ DEFAULT: Final = "send"
 LIST: Final = "list"
 CATALOGUE: Final = (
     Bench("send", "Messages are accepted over HTTP, delivered and settled.", "loadtests.bench.send:SendBench"),
+    Bench(
+        "provider",
+        "A queue of mail for one distant provider is delivered.",
+        "loadtests.bench.provider:ProviderBench",
+    ),
     Bench("relay", "Messages are accepted over SMTP and, in turns, over HTTP.", "loadtests.bench.relay:RelayBench"),
     Bench("mx", "Signed messages are received, judged and stored.", "loadtests.bench.inbound:InboundBench"),
     Bench(
@@ -61,6 +66,7 @@ CATALOGUE: Final = (
         "A broadcast is sent to many contacts, with single messages meanwhile.",
         "loadtests.bench.broadcast:BroadcastBench",
     ),
+    Bench("growth", "Messages are sent and lists read beside many stored rows.", "loadtests.bench.growth:GrowthBench"),
     Bench("console", "The web console is used in Chromium.", "loadtests.bench.console:ConsoleBench"),
 )
 

@@ -85,6 +85,11 @@ def connections(before: MetricSeries, after: MetricSeries) -> dict[str, int]:
     return {label: round(_increase(before, after, name, label)) for label in labels}
 
 
+def dns_questions(before: MetricSeries, after: MetricSeries) -> int:
+    """Return the number of questions sent to DNS servers."""
+    return round(_increase(before, after, "waybill_dns_questions_total", ""))
+
+
 def parse_metrics(text: str) -> MetricSeries:
     """Parse Prometheus text format; keeps only the label `flow` or `how`, or `le` where it is the only label."""
     found: MetricSeries = {}

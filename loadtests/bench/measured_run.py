@@ -119,6 +119,22 @@ class MeasuredRun:
         result["machine"] = measure.machine(self._service.settings.state, filesystem(self._service.settings.state))
         return result
 
+    async def measure_around(self, work: Callable[[], Awaitable[None]]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Measure end to end before and after `work`; raises BenchFailed unless every message arrived once."""
+        both = []
+        for number in range(2):
+            if number:
+                await work()
+            measured = await self._end_to_end()
+            del measured["load"]
+            both.append(measured)
+        self._say("Checking that every message arrived once")
+        arrived = await asyncio.to_thread(check.arrivals, self._service)
+        findings = [self._all_accepted(), *await check.check(self._service, arrived, self._accepted)]
+        if wrong := [finding.shown for finding in findings if not finding.ok]:
+            raise BenchFailed("\n".join(wrong))
+        return both[0], both[1]
+
     async def _end_to_end(self) -> dict[str, Any]:
         options = self._options
         if options.warm_up:
@@ -188,6 +204,7 @@ class MeasuredRun:
             "flush": figures.flushes(counters, grown),
             "settle_lag": figures.settle_lag(counters, grown),
             "smtp_connections": figures.connections(counters, grown),
+            "dns_questions": figures.dns_questions(counters, grown),
         }
 
     async def _paced(self, measured: float) -> tuple[float, tuple[int, LoadResult], dict[str, Any]]:

@@ -32,13 +32,13 @@ class SendBench(SendOptions, frozen=True, kw_only=True):
                 run.say(f"Run {number} of {self.runs}")
             result = await self.measure_once(run, yardstick)
             if not result["checked"]:
-                return BenchResult(result, _failure(result))
+                return BenchResult(result, failure(result))
             results.append(result)
         found: dict[str, Any] = figures.medians(results)
         if self.runs > 1:
             found["runs"] = [{name: one[name] for name in KEY_FIGURES} for one in results]
         return BenchResult(
-            found, [*_speed(found), (), *_roles(found), *_paced(found), (), *_latencies(found), (), *_rest(found)]
+            found, [*_speed(found), (), *roles(found), *_paced(found), (), *_latencies(found), (), *_rest(found)]
         )
 
     async def measure_once(self, run: BenchRun, yardstick: Yardstick) -> dict[str, Any]:
@@ -56,7 +56,8 @@ class SendBench(SendOptions, frozen=True, kw_only=True):
                     raise BenchFailed(f"{str(error) or type(error).__name__}{copy_logs(service)}") from error
 
 
-def _failure(result: Mapping[str, Any]) -> list[Row]:
+def failure(result: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of a run whose check failed."""
     checks = [(Check(**one).shown,) for one in result["checks"]]
     return [("The run failed its check; it says nothing about speed.",), *checks, (result["logs"].strip(),)]
 
@@ -83,7 +84,8 @@ def _speed(result: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def _roles(result: Mapping[str, Any]) -> list[Row]:
+def roles(result: Mapping[str, Any]) -> list[Row]:
+    """Return the table of CPU, context switches and memory by process."""
     head = ("process", "CPU ms", "signatures", "switches", f"MiB ({result['memory_kind']})", "peak of one")
     rows = [
         (

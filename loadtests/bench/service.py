@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from loadtests.bench.load import LoadTarget
 from loadtests.kit.accounts import ApiAccess
 from loadtests.ports import reserve_ports
 from ops import admin
-from ops.host import process_specs
+from ops.host import launch, process_specs
 from ops.host.postgres_server import PostgresServer
 from ops.host.state import kept_pepper
 from ops.host.supervise import ProcessSpec, StartFailed, Supervisor
@@ -137,6 +138,7 @@ class ServiceKind(msgspec.Struct, frozen=True, kw_only=True):
     tls: bool = False  # the sink offers STARTTLS
     rsa: bool = False  # mail is signed once, as for a domain without a published Ed25519 key
     zone: Mapping[str, Sequence[str]] | None = None  # TXT records for the local DNS responder, by name
+    rtt_ms: float = 0.0  # the sink seems to be so far away
 
 
 @asynccontextmanager
@@ -170,9 +172,12 @@ async def own_service(given: Settings, say: Callable[[str], None], kind: Service
 
 async def _start_all(settings: Settings, supervisor: Supervisor, pool: asyncpg.Pool, kind: ServiceKind) -> ApiAccess:
     process_specs.empty_metrics(settings.state)
-    for spec in process_specs.helpers(settings):
+    behind = msgspec.structs.replace(settings, sink_port=reserve_ports(1)[0]) if kind.rtt_ms else settings
+    for spec in process_specs.helpers(behind):
         is_sink = spec.name == "sink"
         supervisor.start(_measuring(spec, kind) if is_sink else _with_zone(spec, settings.state, kind.zone))
+        if is_sink and kind.rtt_ms:
+            supervisor.start(_distance(spec, settings.sink_port, behind.sink_port, kind.rtt_ms))
     await supervisor.wait_ready(timeout_s=READY_S)
     access = await make_access(settings, pool, DOMAIN)
     if kind.rsa:
@@ -203,6 +208,13 @@ def _measuring(sink: ProcessSpec, kind: ServiceKind) -> ProcessSpec:
     """Let the sink keep one line per message: creating a file costs more than receiving the message."""
     more = ("--store-mode", "index", *(() if kind.tls else ("--no-tls",)))
     return dataclasses.replace(sink, argv=(*sink.argv, *more))
+
+
+def _distance(sink: ProcessSpec, port: int, target: int, rtt_ms: float) -> ProcessSpec:
+    """Return the relay in front of the sink; it counts among the sink's processes."""
+    words = ["loadtests.bench.distance", "--port", str(port), "--target", str(target), "--rtt-ms", str(rtt_ms)]
+    argv = tuple(launch.command([sys.executable, "-m", *words]))
+    return dataclasses.replace(sink, name="sink-distance", argv=argv, log=sink.log.with_name("sink-distance.log"))
 
 
 def _with_zone(responder: ProcessSpec, state: Path, zone: Mapping[str, Sequence[str]] | None) -> ProcessSpec:

@@ -24,12 +24,22 @@ def _flag(name: str, text: str) -> Callable[[Command], Command]:
 @click.option("--domains", type=click.IntRange(1, 100_000), help="Number of recipient domains, instead of --scenario.")
 @click.option("--messages", type=click.IntRange(1), help="Counted messages or posts; default: 20,000.")
 @click.option("--warm-up", type=click.IntRange(0), help="Messages before counting begins; default: 1,000.")
-@click.option("--connections", type=click.IntRange(1), help="Number of sending connections; default: 64.")
+@click.option(
+    "--connections",
+    type=click.IntRange(1),
+    help="Number of sending connections, default: 64; provider: those to it, default: 20.",
+)
 @click.option("--runs", type=click.IntRange(1), help="Number of runs; the result is their median.")
 @click.option("--drain", type=click.IntRange(1), help="Queue this many messages first, then measure their delivery.")
 @_flag("delivery-only", "The same as --drain with all --messages, queued in batches of 100.")
 @click.option("--batch", type=click.IntRange(1, 100), help="Messages per request; default: 1.")
 @click.option("--stored", type=click.IntRange(0, 20_000_000), help="Messages of other accounts to store before.")
+@click.option("--accounts", type=click.IntRange(1, 100_000), help="growth: number of accounts; default: 1,000.")
+@click.option(
+    "--suppressions",
+    type=click.IntRange(1, 1_000_000),
+    help="growth: addresses that each of ten accounts suppresses; default: 100,000.",
+)
 @click.option(
     "--rate",
     type=click.FloatRange(1),
@@ -40,7 +50,8 @@ def _flag(name: str, text: str) -> Callable[[Command], Command]:
 @_flag("rsa", "Sign with RSA-2048 only, as the peers; default: also Ed25519.")
 @_flag("profile", "Record flame graphs (needs py-spy).")
 @_flag("lock-step", "relay: wait for each reply instead of pipelining.")
-@click.option("--each", type=click.IntRange(0), help="relay and mx: messages per session; 0 (default): no limit.")
+@click.option("--each", type=click.IntRange(0), help="relay, mx, provider: messages per session; 0: no limit.")
+@click.option("--rtt", type=click.FloatRange(1, 2_000), help="provider: round trip in milliseconds; default: 50.")
 @click.option("--idle", type=click.IntRange(0, 10_000), help="mx: sessions that stay open and idle.")
 @_flag("posts", "mx: post each message to a webhook endpoint and measure that, too.")
 @click.option("--hanging", type=click.IntRange(0), help="webhooks: endpoints that never answer; default: 500.")

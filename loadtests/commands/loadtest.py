@@ -35,7 +35,7 @@ _MAX_SECONDS = 4 * 3600.0
 def loadtest(*, name: str, seconds: float | None, minutes: float | None, **options: Any) -> None:
     """Run load NAME against a separate service and write a report; `list` shows the loads.
 
-    `peers` compares Waybill with Postfix, Haraka and OpenSMTPD, where they are installed, in pairs of runs;
+    `peers` compares Waybill with Postfix, Haraka, OpenSMTPD and Exim, where they are installed, in pairs of runs;
     `peers-receiving` compares receiving with Postfix and Haraka.
     """
     peers = {"runs": options.pop("runs"), "only": options.pop("only")}

@@ -22,6 +22,7 @@ from loadtests.bench.run import BenchRun
 from loadtests.bench.run_control import BenchFailed, measured
 from loadtests.bench.send import SendBench
 from loadtests.bench.yardstick import Yardstick
+from loadtests.peers.exim import EXIM
 from loadtests.peers.haraka import HARAKA, RECEIVING_HARAKA
 from loadtests.peers.measurement import CONNECTIONS, DOMAINS, WARM_UP, measure_peer
 from loadtests.peers.opensmtpd import OPENSMTPD
@@ -49,8 +50,8 @@ class Comparison(Struct, frozen=True):
 
 COMPARISONS: Final = {
     "peers": Comparison(
-        (POSTFIX_WITH_OPENDKIM, POSTFIX_WITH_RSPAMD, POSTFIX_UNSIGNED, HARAKA, OPENSMTPD), 4_000, _measure_own_sending,
-        measure_peer,
+        (POSTFIX_WITH_OPENDKIM, POSTFIX_WITH_RSPAMD, POSTFIX_UNSIGNED, HARAKA, OPENSMTPD, EXIM), 4_000,
+        _measure_own_sending, measure_peer,
     ),
     "peers-receiving": Comparison(
         (RECEIVING_POSTFIX, RECEIVING_HARAKA), 3_000, measure_own_receiving, measure_receiver,

@@ -39,6 +39,7 @@ _SLOWEST_PER_S: Final = 20.0
 _POLL_S: Final = 0.02
 _SINK_S: Final = 15.0
 _BEHIND_S: Final = 0.5  # what a server does behind the last reply is part of its cost
+_OURS: Final = "ours"  # this process and all that it started, the peer included
 _IDLE_SESSION_S: Final = 2.5  # above the keep-alive in the peers' configurations
 
 
@@ -66,7 +67,7 @@ async def measure_peer(peer: Peer, messages: int, yardstick: Yardstick) -> dict[
             # A message on an idle session to the ended sink would be deferred for minutes.
             await asyncio.sleep(_IDLE_SESSION_S)
             async with _sink(place, "index") as store:
-                return await _counted(client, store, roots, messages, yardstick)
+                return await _counted(client, store, roots, messages, yardstick, awaits=peer.awaits)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -79,7 +80,13 @@ def peer_folder() -> Path:
 
 
 async def _counted(
-    client: LoadProcess, store: Path, roots: dict[str, list[int]], messages: int, yardstick: Yardstick
+    client: LoadProcess,
+    store: Path,
+    roots: dict[str, list[int]],
+    messages: int,
+    yardstick: Yardstick,
+    *,
+    awaits: bool,
 ) -> dict[str, Any]:
     await _send(client, store, 1, WARM_UP)
     await asyncio.sleep(1.0)
@@ -88,7 +95,7 @@ async def _counted(
         load, ended = await _send(client, store, 1 + WARM_UP, messages, already=WARM_UP)
         return messages / (ended - load.began)
 
-    found = await costed(roots, messages, yardstick, rate)
+    found = await costed(roots, messages, yardstick, rate, awaits=awaits)
     arrived = [recipient for one in entries(store) for recipient in one.recipients]
     if len(arrived) != len(set(arrived)) or len(arrived) != WARM_UP + messages:
         raise BenchFailed(f"{len(arrived)} of {WARM_UP + messages} arrived, {len(set(arrived))} different ones.")
@@ -96,16 +103,27 @@ async def _counted(
 
 
 async def costed(
-    roots: dict[str, list[int]], messages: int, yardstick: Yardstick, work: Callable[[], Awaitable[float]]
+    roots: dict[str, list[int]],
+    messages: int,
+    yardstick: Yardstick,
+    work: Callable[[], Awaitable[float]],
+    *,
+    awaits: bool = True,
 ) -> dict[str, Any]:
-    """Return the rate (a second) that `work` returns, and the CPU of a peer's processes meanwhile."""
+    """Return the rate (a second) that `work` returns, and the CPU of a peer's processes meanwhile.
+
+    Of a peer that does not await its processes this includes all CPU of the machine that no process of ours used.
+    """
+    everything = roots | {_OURS: [os.getpid()]}
     first = await asyncio.to_thread(yardstick.measure)
-    before = measure.sample(roots)
+    before = measure.sample(everything)
     rate = await work()
     await asyncio.sleep(_BEHIND_S)
-    after = measure.sample(roots)
+    after = measure.sample(everything)
     signature_ms = (first.cpu_ms + (await asyncio.to_thread(yardstick.measure)).cpu_ms) / 2
-    cpu_ms = sum(after.roles[role].cpu_ms - before.roles[role].cpu_ms for role in roots) / messages
+    used = {role: after.roles[role].cpu_ms - before.roles[role].cpu_ms for role in everything}
+    lost_ms = 0.0 if awaits else max(0.0, after.machine_busy_ms - before.machine_busy_ms - used[_OURS])
+    cpu_ms = (sum(used[role] for role in roots) + lost_ms) / messages
     return {
         "delivered_per_s": round(rate, 1), "server_cpu_ms_per_message": round(cpu_ms, 4),
         "signature_ms": round(signature_ms, 4), "cost_in_signatures": round(cpu_ms / signature_ms, 2),

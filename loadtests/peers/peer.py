@@ -7,6 +7,7 @@ started ends with the context.
 import asyncio
 import contextlib
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -69,6 +70,7 @@ class Peer(Struct, frozen=True, kw_only=True):
     signs: bool
     missing: Callable[[], str | None]  # what to install; None: nothing
     has_milter: bool = False  # listens on the place's milter port
+    awaits: bool = True  # its processes await their children, whose CPU is counted then
     prepare: Callable[[PeerPlace], list[list[str]]]  # writes the configuration; returns the commands, the server's last
 
 
@@ -82,6 +84,13 @@ def installed(name: str) -> str:
     path = program(name)
     assert path is not None, name
     return path
+
+
+def owned_folder(folder: Path, user: str) -> None:
+    """Make a folder that only `user` can open."""
+    folder.mkdir(mode=0o700)
+    owner = pwd.getpwnam(user)
+    os.chown(folder, owner.pw_uid, owner.pw_gid)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from loadtests.bench.service import DOMAIN
-from loadtests.peers.peer import Peer, PeerPlace, installed, program
+from loadtests.peers.peer import Peer, PeerPlace, installed, owned_folder, program
 
 _CHECK_S: Final = 30.0
 _RSPAMD_USER: Final = "_rspamd"  # the Debian package makes it
@@ -38,7 +38,7 @@ def _prepare(place: PeerPlace, configuration: str = "postfix", milter: str = "")
         (config / name).write_text(place.configuration(f"{configuration}/{name}", names), "utf-8")
     (place.folder / "queue").mkdir(mode=0o755)
     for name in ("data", "mail"):
-        _owned_folder(place.folder / name, "postfix")
+        owned_folder(place.folder / name, "postfix")
     # `postfix start-fg` keeps a shell between this process and the master, which would outlive this process. So
     # `postfix check` lays out the queue as `start` does, and the master is started here.
     subprocess.run([postfix, "-c", str(config), "check"], check=True, capture_output=True, timeout=_CHECK_S)
@@ -64,7 +64,7 @@ def _opendkim(place: PeerPlace) -> list[str]:
 def _rspamd(place: PeerPlace) -> list[str]:
     config = place.folder / "rspamd.conf"
     config.write_text(place.configuration("rspamd/rspamd.conf"), "utf-8")
-    _owned_folder(place.folder / "rspamd", _RSPAMD_USER)
+    owned_folder(place.folder / "rspamd", _RSPAMD_USER)
     suffixes = place.folder / "rspamd" / "suffixes"
     suffixes.write_text("test\n", "utf-8")
     suffixes.chmod(0o644)
@@ -73,13 +73,6 @@ def _rspamd(place: PeerPlace) -> list[str]:
 
 def _prepare_with(signer: Callable[[PeerPlace], list[str]], place: PeerPlace) -> list[list[str]]:
     return [signer(place), *_prepare(place, milter=place.configuration("postfix/milter.cf"))]
-
-
-def _owned_folder(folder: Path, user: str) -> None:
-    """Make a folder that only `user` can open."""
-    folder.mkdir(mode=0o700)
-    owner = pwd.getpwnam(user)
-    os.chown(folder, owner.pw_uid, owner.pw_gid)
 
 
 POSTFIX_WITH_OPENDKIM = Peer(

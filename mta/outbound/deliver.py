@@ -31,7 +31,7 @@ from mta.outbound.sites.connection_attempt import FailedConnection, OpenedConnec
 from mta.outbound.sites.connections import SiteConnections
 from mta.outbound.sites.proven_domains import ProvenDomains
 from mta.outbound.sites.remote_hosts import HostRest
-from mta.outbound.sites.site import IDLE_S, TURN, Site, WorkerSeat, blames_site, worn_out
+from mta.outbound.sites.site import IDLE_S, STALE_S, TURN, Site, WorkerSeat, blames_site, worn_out
 from mta.outbound.sites.slots import SlotClaim
 from mta.outbound.sites.transactions import is_undecided, joined, not_reached
 from mta.outbound.sites.windows import SiteWindows
@@ -42,7 +42,6 @@ from mta.smtp.client.connection import Envelope, SmtpConnection, Transaction
 
 MAX_TRIES = 3  # connections that may break during a delivery before that counts as an attempt
 POLL_S = 0.05  # until a delivery may begin
-STALE_S = 5.0  # suppressions are checked again for a delivery that waited longer
 _sixteenth = cycle(range(16))
 
 

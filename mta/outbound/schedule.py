@@ -239,6 +239,7 @@ class ScheduleStage:
             await self._requeuer.relieve_of_unproven(self._table.awake)
             if ticks % (MEASURE_S / TEND_S) == 0:
                 self._compute_rates()
+                await self._check_ahead()
                 await self._requeuer.relieve(self._table.awake)
                 await self.tend_sources()
             if ticks % (LOOK_LATE_S / TEND_S) == 0:
@@ -268,6 +269,13 @@ class ScheduleStage:
         """Give the leases of pacers back that no site keeps to: their demand is none."""
         for pacer in pacers:
             self._windows.ask(pacer)
+
+    async def _check_ahead(self) -> None:
+        """Repeat the check of suppressions for mail that waits long, shortly before its turn."""
+        now = clock.monotonic()
+        soon = [one for site in self._table.awake for one in site.stale_soon(now)]
+        if soon:
+            await self._tools.suppression.refresh(soon)
 
     def _compute_rates(self) -> None:
         for site in self._table.awake:

@@ -1,6 +1,7 @@
 """Checks suppressions a second time: an address may have been suppressed after its message was accepted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 import asyncpg
 
@@ -9,6 +10,8 @@ from engine.mail.address import canonical
 from engine.sending.suppressions import store as suppressions
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.delivery import ActiveDelivery
+
+BlockedRecipients = Mapping[tuple[UUID, str, UUID], str]  # (account, canonical address, message) -> reason
 
 
 class SuppressionCheck:
@@ -19,21 +22,7 @@ class SuppressionCheck:
 
     async def mark(self, deliveries: Sequence[ActiveDelivery]) -> None:
         """Note the reason at each suppressed recipient, in one query. Raises DatabaseUnavailable."""
-        if not deliveries:
-            return
-        found = await suppressions.blocking(
-            self._pool,
-            [
-                (one.row.account_id, canonical(address), one.row.message_id)
-                for one in deliveries
-                for _, address in one.pairs
-            ],
-        )
-        for one in deliveries if found else ():
-            for _, address in one.pairs:
-                reason = found.get((one.row.account_id, canonical(address), one.row.message_id))
-                if reason is not None:
-                    one.suppress(address, reason)
+        _suppress(deliveries, await self._found(deliveries))
 
     async def repeat(self, delivery: ActiveDelivery) -> None:
         """Mark a delivery that has waited long once more. Fails open while Postgres is away: the delivery was checked
@@ -43,3 +32,36 @@ class SuppressionCheck:
         except DatabaseUnavailable:
             return
         delivery.loaded_at = clock.monotonic()
+
+    async def refresh(self, waiting: Sequence[ActiveDelivery]) -> None:
+        """Mark deliveries that wait once more, in one query; those that a connection takes meanwhile stay as they are.
+        Fails open as `repeat` does."""
+        began = clock.monotonic()
+        try:
+            found = await self._found(waiting)
+        except DatabaseUnavailable:
+            return
+        still = [one for one in waiting if one.waits]
+        _suppress(still, found)
+        for one in still:
+            one.loaded_at = began
+
+    async def _found(self, deliveries: Sequence[ActiveDelivery]) -> BlockedRecipients:
+        if not deliveries:
+            return {}
+        return await suppressions.blocking(
+            self._pool,
+            [
+                (one.row.account_id, canonical(address), one.row.message_id)
+                for one in deliveries
+                for _, address in one.pairs
+            ],
+        )
+
+
+def _suppress(deliveries: Sequence[ActiveDelivery], found: BlockedRecipients) -> None:
+    for one in deliveries if found else ():
+        for _, address in one.pairs:
+            reason = found.get((one.row.account_id, canonical(address), one.row.message_id))
+            if reason is not None:
+                one.suppress(address, reason)

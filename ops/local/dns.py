@@ -3,7 +3,6 @@
 As a process (`python -m ops.local.dns --port 2653`) it routes all mail to the sink: any name has the MX record
 `10 mx.<name>.` and the address 127.0.0.1; names under `nxdomain.test` do not exist, those under `servfail.test`
 fail, and those under `nullmx.test` accept no mail (RFC 7505). The records that a customer's domain needs are read
-from engine.store import stopping
 from the database, so that domain verification works without public DNS.
 
 In tests a `Responder` serves its own zone: `responder.set(...)`, `responder.behave(...)`.

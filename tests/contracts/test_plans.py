@@ -171,6 +171,7 @@ INDEXED = {
     MessageIndex.RECIPIENT_DOMAIN: ("'people.test'", "recipients account_key_message_id_idx"),
     MessageIndex.BROADCAST: (ACCOUNT, "broadcast_recipients_in_order"),
     MessageIndex.SCOPE: ("'site'", "events account_key_message_id_idx"),
+    MessageIndex.OUTCOME: ("ARRAY['bounced']", "events account_key_message_id_idx1"),
 }
 # What the filters of one message read that no filter of this list uses; a custom plan leaves them out.
 OTHER_FILTERS = {"broadcast_recipients_in_order", "broadcast_recipients_pkey", "events message_id_idx"}

@@ -1,13 +1,16 @@
 """`GET /v1/messages`: filters by source, template, domain of a recipient, broadcast and scope of a bounce."""
 
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
-from engine.base import ids
+from engine.base import clock, ids
+from engine.base.events import SETTLED, Status
+from engine.events.tails.rules import STATUS_AFTER
 from engine.sending.messages.rules import filters
-from engine.sending.messages.types import MessageIndex
+from engine.sending.messages.types import OUTCOMES, MessageIndex
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Api
 from tests.harness.emails import sent_id
@@ -102,6 +105,32 @@ async def test_scope_finds_messages_with_a_bounce_of_that_scope_each_once(
     assert await walked(api, account, scope="recipient", limit="1") == [message]
     assert await listed(api, account, {"scope": "recipient", "to": "bob@one.test"}) == [message]
     assert await listed(api, account, {"scope": "site"}) == []
+
+
+async def test_status_finds_scheduled_and_canceled_messages_and_those_with_an_unusual_outcome(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    later = {"scheduledAt": clock.iso(clock.now() + timedelta(hours=2))}
+    scheduled, canceled = [await sent_id(api, account, **later) for _ in range(2)]
+    await api.request("DELETE", f"/v1/emails/{canceled}/schedule", token=account.token)
+    bounced, failed, delivered = [await sent_id(api, account, to="ann@one.test") for _ in range(3)]
+    await settle(pool, bounced, ("ann@one.test", 550, "5.1.1 no such user"))
+    await settle(pool, failed, ("ann@one.test", 554, "5.3.4 message too big"))
+    await settle(pool, delivered, ("ann@one.test", 250, "2.0.0 ok"))
+    found = {status: await listed(api, account, {"status": status}) for status in Status}
+
+    assert found[Status.SCHEDULED] == [scheduled]
+    assert found[Status.CANCELED] == [canceled]
+    assert found[Status.BOUNCED] == [failed, bounced]
+    assert found[Status.DELIVERED] == [delivered]
+    assert await walked(api, account, status="bounced", limit="1") == [failed, bounced]
+
+
+def test_each_unusual_status_names_all_events_that_lead_to_it() -> None:
+    leading = {status: {event for event, after in STATUS_AFTER.items() if after is status} for status in OUTCOMES}
+
+    assert {status: set(events) for status, events in OUTCOMES.items()} == leading
+    assert set(OUTCOMES) == SETTLED - {Status.DELIVERED}
 
 
 async def test_all_filters_hold_together_whichever_index_serves_the_list(

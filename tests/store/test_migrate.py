@@ -27,6 +27,7 @@ from tests.harness.sending import DELIVERED, attempt_at, member, process, rows_o
 
 NewDatabase = Callable[[], Awaitable[str]]
 
+SHORT_IN_PLACE = "toast_tuple_target=4064"
 FEWER_VACUUMS = {"autovacuum_analyze_threshold=20000", "autovacuum_vacuum_insert_threshold=50000"}
 LAST_OF_VERSION_BEFORE = 22
 STORED_BY_VERSION_BEFORE = """
@@ -237,7 +238,7 @@ async def test_partitions_are_made_beside_a_reader_of_the_whole_table(new_databa
     assert parameters == {
         "messages": {"fillfactor=60", *FEWER_VACUUMS},
         "recipients": {"fillfactor=55", *FEWER_VACUUMS},
-        "message_bodies": FEWER_VACUUMS,
+        "message_bodies": {SHORT_IN_PLACE, *FEWER_VACUUMS},
         "events": FEWER_VACUUMS,
         "inbound_messages": {"fillfactor=90"},
         "webhook_attempts": set(),
@@ -255,15 +256,17 @@ async def test_partitions_that_exist_get_the_parameters_of_new_ones(new_database
     changed = [row["name"] for row in rows]
     for name in changed:
         await connection.execute(
-            f"ALTER TABLE {name} RESET ({', '.join(one.partition('=')[0] for one in FEWER_VACUUMS)})"
+            f"ALTER TABLE {name} RESET ({', '.join(one.partition('=')[0] for one in (*FEWER_VACUUMS, SHORT_IN_PLACE))})"
         )
     assert not any(FEWER_VACUUMS & found for found in (await parameters_of(connection, changed)).values())
-    await connection.execute((migrate.FOLDER / "0061_vacuums_of_broadcasts.sql").read_text("utf-8"))
+    for name in ("0061_vacuums_of_broadcasts.sql", "0079_short_bodies_in_place.sql"):
+        await connection.execute((migrate.FOLDER / name).read_text("utf-8"))
 
     parameters = await parameters_of(connection, changed)
     await connection.close()
     assert set(parameters) == set(tables)
     assert all(found >= FEWER_VACUUMS for found in parameters.values())
+    assert SHORT_IN_PLACE in parameters["message_bodies"]
 
 
 async def parameters_of(connection: asyncpg.Connection, partitions_: list[str]) -> dict[str, set[str]]:

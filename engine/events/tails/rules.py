@@ -22,7 +22,7 @@ _TYPES: Final = frozenset(EventType)
 _TAGS = msgspec.json.Decoder(list[str])
 
 # Status of a message with one recipient after an event; `queued` does not change it.
-_AFTER: Final[Mapping[str, Status]] = {
+STATUS_AFTER: Final[Mapping[str, Status]] = {
     EventType.ACCEPTED: Status.QUEUED,
     EventType.ATTEMPTED: Status.SENDING,
     EventType.DEFERRED: Status.SENDING,
@@ -94,7 +94,7 @@ def events(rows: Iterable[TailRow], steps: Iterable[StepRow]) -> Iterator[Event 
             continue
         status = None
         if row.message_id is not None:
-            status = known.get(row.seq) or _AFTER.get(row.type)
+            status = known.get(row.seq) or STATUS_AFTER.get(row.type)
         yield _event(row, status)
 
 
@@ -138,7 +138,7 @@ class _StatusFold:
 
     def take(self, step: StepRow) -> Status:
         """Return the message's status after the event."""
-        after = _AFTER.get(step.type)
+        after = STATUS_AFTER.get(step.type)
         if after is not None:
             self._status = self._settle(step, after) if after in SETTLED else after
         return self._status

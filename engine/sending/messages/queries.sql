@@ -82,22 +82,25 @@ WITH page AS (
 -- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 with a recipient at domain $4; one entry for each such recipient. They may include others,
 -- because numbers of names collide.
 SELECT message_id AS message_id FROM recipients
-WHERE account_key(account_id, domain_of(address)) = account_key($1, $4::text) AND message_id >= $2 AND message_id < $3
-ORDER BY message_id DESC LIMIT 500;
+WHERE (account_key(account_id, domain_of(address)), message_id) >= (account_key($1, $4::text), $2)
+  AND (account_key(account_id, domain_of(address)), message_id) < (account_key($1, $4::text), $3)
+ORDER BY account_key(account_id, domain_of(address)) DESC, message_id DESC LIMIT 500;
 
 -- name: entries_of_template
 -- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 made from template $4. They may include others,
 -- because numbers of names collide.
 SELECT id AS message_id FROM messages
-WHERE account_key(account_id, template) = account_key($1, $4::text) AND id >= $2 AND id < $3 AND template IS NOT NULL
-ORDER BY id DESC LIMIT 500;
+WHERE (account_key(account_id, template), id) >= (account_key($1, $4::text), $2)
+  AND (account_key(account_id, template), id) < (account_key($1, $4::text), $3) AND template IS NOT NULL
+ORDER BY account_key(account_id, template) DESC, id DESC LIMIT 500;
 
 -- name: entries_from_source
 -- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 with source $4, which is not `api`. They may include others,
 -- because numbers of names collide.
 SELECT id AS message_id FROM messages
-WHERE account_key(account_id, source) = account_key($1, $4::text) AND id >= $2 AND id < $3 AND source <> 'api'
-ORDER BY id DESC LIMIT 500;
+WHERE (account_key(account_id, source), id) >= (account_key($1, $4::text), $2)
+  AND (account_key(account_id, source), id) < (account_key($1, $4::text), $3) AND source <> 'api'
+ORDER BY account_key(account_id, source) DESC, id DESC LIMIT 500;
 
 -- name: entries_of_broadcast
 -- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 of broadcast $4, which account $1 must own.
@@ -110,6 +113,23 @@ ORDER BY message_id DESC LIMIT 500;
 -- because numbers of names collide.
 SELECT message_id AS message_id FROM events
 WHERE account_key(account_id, bounce_scope(payload)) = account_key($1, $4::text) AND message_id >= $2 AND message_id < $3 AND type = 'bounced'
+ORDER BY message_id DESC LIMIT 500;
+
+-- name: entries_of_outcomes
+-- Return the newest 500 index entries of messages of account $1 with $2 <= id < $3 with an event of the types $4; one entry
+-- for each such event. They may include others, because numbers of names collide.
+SELECT message_id FROM unnest($4::text[]) AS wanted (type) CROSS JOIN LATERAL (
+    SELECT message_id FROM events
+    WHERE (account_key(account_id, type), message_id) >= (account_key($1, wanted.type), $2)
+      AND (account_key(account_id, type), message_id) < (account_key($1, wanted.type), $3)
+      AND type IN ('bounced', 'complained', 'failed', 'rejected', 'suppressed', 'schedule_canceled', 'schedule_failed')
+    ORDER BY account_key(account_id, type) DESC, message_id DESC LIMIT 500) found
+ORDER BY message_id DESC LIMIT 500;
+
+-- name: entries_scheduled
+-- Return the newest 500 scheduled messages of account $1 with $2 <= id < $3; $4 does not matter.
+SELECT message_id FROM schedules
+WHERE account_id = $1 AND message_id >= $2 AND message_id < $3 AND $4::text IS NOT NULL
 ORDER BY message_id DESC LIMIT 500;
 
 -- name: owns_broadcast

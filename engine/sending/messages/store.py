@@ -39,6 +39,8 @@ _ENTRIES: Final = {
     MessageIndex.SOURCE: _SQL.command("entries_from_source"),
     MessageIndex.BROADCAST: _SQL.command("entries_of_broadcast"),
     MessageIndex.SCOPE: _SQL.command("entries_bounced"),
+    MessageIndex.OUTCOME: _SQL.command("entries_of_outcomes"),
+    MessageIndex.SCHEDULED: _SQL.command("entries_scheduled"),
 }
 _OWNS_BROADCAST = _SQL.command("owns_broadcast")
 OWNER: Final = _SQL.rows("read_owner", MessageOwner)

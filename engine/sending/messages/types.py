@@ -1,12 +1,14 @@
 """Define the rows of stored messages: list pages, single messages and downloads."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
 from msgspec import Struct
+
+from engine.base.events import EventType, Status
 
 Fields = Sequence[Any]  # one nested record, in the order of its Struct's fields
 MOST_COMMON_SOURCE: Final = "api"  # has no index of its own
@@ -22,12 +24,25 @@ class MessageIndex(Enum):
     SOURCE = "source other than the most common one"
     BROADCAST = "broadcast"
     SCOPE = "scope of a bounce"
+    OUTCOME = "unusual outcome"
+    SCHEDULED = "scheduled messages"
 
 
 _NAMES: Final = {  # of the filters that an index serves whole
     MessageIndex.RECIPIENT_DOMAIN: "recipientDomain", MessageIndex.TEMPLATE: "template",
-    MessageIndex.SOURCE: "source", MessageIndex.BROADCAST: "broadcast",
+    MessageIndex.SOURCE: "source", MessageIndex.BROADCAST: "broadcast", MessageIndex.OUTCOME: "status",
+    MessageIndex.SCHEDULED: "status",
 }  # fmt: skip
+
+
+# Events of which each message with the status has one; those of the index `events_by_outcome`.
+OUTCOMES: Final[Mapping[str, list[str]]] = {
+    Status.BOUNCED: [EventType.BOUNCED],
+    Status.COMPLAINED: [EventType.COMPLAINED],
+    Status.FAILED: [EventType.FAILED],
+    Status.REJECTED: [EventType.REJECTED, EventType.SUPPRESSED, EventType.SCHEDULE_FAILED],
+    Status.CANCELED: [EventType.SCHEDULE_CANCELED],
+}
 
 
 class MessageRow(Struct):
@@ -135,18 +150,21 @@ class MessageFilters(Struct, frozen=True, kw_only=True):
             MessageIndex.SCOPE: self.scope is not None,
             MessageIndex.BROADCAST: self.broadcast is not None,
             MessageIndex.TEMPLATE: self.template is not None,
+            MessageIndex.SCHEDULED: self.status == Status.SCHEDULED,
             MessageIndex.RECIPIENT_DOMAIN: self.recipient_domain is not None,
+            MessageIndex.OUTCOME: self.status in OUTCOMES,
             MessageIndex.SOURCE: self.source not in {None, MOST_COMMON_SOURCE},
         }
         return next((index for index, is_given in given.items() if is_given), MessageIndex.TIME)
 
     @property
-    def indexed(self) -> str | UUID | None:
+    def indexed(self) -> str | UUID | list[str] | None:
         """Return the value of the filter that `index` serves."""
-        values: dict[MessageIndex, str | UUID | None] = {
+        values: dict[MessageIndex, str | UUID | list[str] | None] = {
             MessageIndex.ADDRESS: self.to, MessageIndex.SCOPE: self.scope, MessageIndex.BROADCAST: self.broadcast,
             MessageIndex.TEMPLATE: self.template, MessageIndex.RECIPIENT_DOMAIN: self.recipient_domain,
-            MessageIndex.SOURCE: self.source,
+            MessageIndex.SOURCE: self.source, MessageIndex.OUTCOME: OUTCOMES.get(self.status or ""),
+            MessageIndex.SCHEDULED: self.status,
         }  # fmt: skip
         return values.get(self.index)
 

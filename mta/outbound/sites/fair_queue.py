@@ -36,6 +36,13 @@ class FairQueue:
         for ring in self._rings:
             yield from ring
 
+    def heads(self, count: int) -> Iterator[ActiveDelivery]:
+        """Yield the first `count` deliveries of each account and priority: what may be taken next is among them."""
+        yield from self._front
+        for ring in self._rings:
+            for queue in ring.queues.values():
+                yield from islice(queue, count)
+
     def put(self, delivery: ActiveDelivery) -> None:
         """Add a delivery behind the others of its account."""
         self._count += 1

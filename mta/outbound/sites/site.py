@@ -35,6 +35,8 @@ QUICK_S = 0.005  # one connection fills the pipe to a server that answers within
 BACKLOG_S = 1.0  # mail that would wait longer at the present pace wants more connections
 WORTH = 16  # so many deliveries are left to each connection being opened
 PATIENCE_S = 1.0  # unless the opening lasts longer: another server may be quicker
+STALE_S = 5.0  # suppressions are checked again for a delivery that waited longer
+AHEAD_S = 1.5  # before its turn: a check at its turn would keep it from being pipelined
 TURN = 20  # messages of a connection while others wait for its place
 _MAX_HOSTS = 20  # of a group, shown to the operator
 
@@ -212,6 +214,14 @@ class Site:
         """Bring the rate up to date with the transactions of the last seconds."""
         self.rate += 0.3 * (self.done / elapsed_s - self.rate)
         self.done = 0
+
+    def stale_soon(self, now: float) -> list[ActiveDelivery]:
+        """Return the deliveries that get their turn soon and whose suppressions were checked too long ago for that."""
+        if not self.connected:
+            return []
+        checked_before = now - STALE_S + AHEAD_S
+        heads = self.waiting.heads(MIN_WAITING + int(2 * AHEAD_S * self.rate))  # the rate may double meanwhile
+        return [one for one in heads if one.loaded_at < checked_before]
 
     def surplus(self) -> int:
         """Return how many deliveries wait beyond what keeps the connections busy."""

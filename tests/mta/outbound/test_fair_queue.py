@@ -37,6 +37,16 @@ def test_one_code_is_not_behind_another_accounts_hundred_thousand() -> None:
     assert code in taken(line, 30)
 
 
+def test_the_heads_contain_what_is_taken_next() -> None:
+    line = FairQueue()
+    for number in range(400):
+        line.put(mail((BIG, SMALL, OTHER)[number % 3], priority=number % 4))
+    line.peek()
+    heads = list(line.heads(10))
+    assert len(heads) < 130
+    assert all(one in heads for one in taken(line, 10))
+
+
 def test_accounts_share_a_site_evenly_by_octets() -> None:
     line = FairQueue()
     for _ in range(4_000):

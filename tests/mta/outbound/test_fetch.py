@@ -8,6 +8,10 @@ import pytest
 from engine.delivery.hints import Hints
 from engine.sending.accept import Acceptor
 from engine.store import redis as redis_store
+from mta.outbound import deliver
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.sites import site as sites
+from mta.outbound.suppression_check import SuppressionCheck
 from tests.harness.accounts import make_account
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
@@ -65,6 +69,37 @@ async def test_who_unsubscribed_while_transactional_mail_waits_still_gets_it(her
     await here.until_idle()
 
     assert await here.status(message) == "delivered"
+
+
+@pytest.mark.exhaustive
+async def test_suppressions_of_mail_that_waits_long_are_checked_ahead_of_its_turn(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check at its turn would keep it from being pipelined behind the message before."""
+    at_their_turn = []
+    repeat = SuppressionCheck.repeat
+
+    async def counted(check: SuppressionCheck, delivery: ActiveDelivery) -> None:
+        at_their_turn.append(delivery)
+        await repeat(check, delivery)
+
+    monkeypatch.setattr(SuppressionCheck, "repeat", counted)
+    for module in (sites, deliver):
+        monkeypatch.setattr(module, "STALE_S", 1.0)
+    monkeypatch.setattr(sites, "AHEAD_S", 0.9)
+    here.sink.script(".", delay_s=0.05)
+    await here.send_many(50, lambda n: f"reader{n}@peer.test")
+    await here.mta(site_connections=1)
+    await here.until(lambda: here.sink.count >= 3)
+    await here.pool.execute(
+        "INSERT INTO suppressions (account_id, address, reason)"
+        " SELECT $1, 'reader' || n || '@peer.test', 'complaint' FROM generate_series(0, 49) AS n",
+        here.account.id,
+    )
+    await here.until_idle()
+
+    assert at_their_turn == []
+    assert here.sink.count < 50  # those that were not checked again yet are sent
 
 
 # -- hints -------------------------------------------------------------------------------------
