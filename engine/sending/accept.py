@@ -36,6 +36,7 @@ from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
 
 RECHECK_TRIES, RECHECK_PAUSE_S = 10, 0.5  # Postgres recovers from a crash within seconds, or not soon
+MAX_LARGE = 8  # messages with large bodies in one transaction
 COMMIT_TIMEOUT_S = 15  # after it the client gets 503; statement timeouts bound the transaction itself
 
 _log = structlog.get_logger("accept")
@@ -68,6 +69,9 @@ class Acceptor:
             reserve=settings.broadcast_reserve,
         )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
+        self._large_group: GroupCommit[Pending, Accepted] = GroupCommit(
+            self._flush, max_items=MAX_LARGE, bad_data=(BadData,)
+        )
         self._tied_group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
         self._splits = Splits(pool)
@@ -88,7 +92,7 @@ class Acceptor:
             if replay is None:
                 raise message.refusal
             return replay
-        group = self._group if tied is None else self._tied_group
+        group = self._group_of([message]) if tied is None else self._tied_group
         return await self._committed(group.submit(Pending(message, tied=tied)), [message])
 
     async def accept_set(self, messages: Sequence[Checked], *, whole: bool = False) -> list[Decision]:
@@ -103,7 +107,7 @@ class Acceptor:
         replays = await self._replays_of(refused)
         ready = [one for one in messages if isinstance(one, Prepared)]
         shared = ids.uuid7() if whole else None
-        work = self._group.submit_set([Pending(one, whole=shared) for one in ready])
+        work = self._group_of(ready).submit_set([Pending(one, whole=shared) for one in ready])
         results = iter(await self._committed(work, ready))
         decisions: list[Decision] = []
         for message in messages:
@@ -132,11 +136,15 @@ class Acceptor:
 
     async def drain(self) -> None:
         """Wait for the flushes in flight and return the unused part of the ceiling's lease."""
-        await self._group.idle()
-        await self._tied_group.idle()
+        for group in (self._group, self._large_group, self._tied_group):
+            await group.idle()
         with suppress(DatabaseUnavailable):  # a lease that is not returned stays unused until midnight
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
+
+    def _group_of(self, messages: Sequence[Prepared]) -> GroupCommit[Pending, Accepted]:
+        """Return the group for these messages: small ones do not wait while large ones are written."""
+        return self._large_group if any(map(accepted_rows.is_large, messages)) else self._group
 
     async def _replays_of(self, refused: Iterable[RefusedRequest]) -> Replays:
         """Return messages accepted earlier under the keys of requests that are refused now."""

@@ -88,28 +88,29 @@ class DatabaseSession(asyncpg.Connection):
             raise translated(error) from error
 
     async def _execute(self, *args: Any, **options: Any) -> Any:
-        """Run a fetching statement, in any form.
+        """Run a fetching statement, in any form."""
+        return await self._in_partitions(super()._execute, *args, **options)  # type: ignore[misc]
+
+    async def _executemany(self, *args: Any, **options: Any) -> Any:
+        return await self._in_partitions(super()._executemany, *args, **options)  # type: ignore[misc]
+
+    async def _in_partitions(self, run: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+        """Run a statement.
 
         If the partition of a week is missing, create it and run the statement again, except inside a transaction: that
         has failed, and MissingPartition tells the caller to repeat it.
         """
         try:
-            return await self._run(*args, **options)
+            return await self._run(run, *args, **options)
         except MissingPartition:
             made = self.make_partitions is not None and await self.make_partitions()
             if not made or self.is_in_transaction():
                 raise
-        return await self._run(*args, **options)
+        return await self._run(run, *args, **options)
 
-    async def _run(self, *args: Any, **options: Any) -> Any:
+    async def _run(self, run: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
         try:
-            return await super()._execute(*args, **options)  # type: ignore[misc]
-        except DRIVER_ERRORS as error:
-            raise await self._translated(error) from error
-
-    async def _executemany(self, *args: Any, **options: Any) -> Any:
-        try:
-            return await super()._executemany(*args, **options)  # type: ignore[misc]
+            return await run(*args, **options)
         except DRIVER_ERRORS as error:
             raise await self._translated(error) from error
 
