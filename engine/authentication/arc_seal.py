@@ -60,7 +60,7 @@ def _fields(header: CanonicalHeader, one: ArcSet) -> tuple[bytes, bytes, bytes]:
 def _message_signature(head: bytes, body: bytes, key: SigningKey, instance: int, at: int) -> bytes:
     """Return the ARC-Message-Signature field without its last CRLF; it covers what a DKIM signature of ours covers."""
     names, signed = select_fields(head)
-    body_hash = b2a_base64(relaxed_body_hash(body), newline=False).decode()
+    body_hash = b2a_base64(relaxed_body_hash(body, 0), newline=False).decode()
     opened = (
         f"ARC-Message-Signature: i={instance}; a={key.algorithm}; c=relaxed/relaxed; t={at};\r\n d={key.domain};"
         f" s={key.selector};\r\n h={names};\r\n bh={body_hash};\r\n b="

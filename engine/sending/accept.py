@@ -22,7 +22,7 @@ from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
 from engine.ledger.quota_usage import Ceiling
 from engine.mail.simulator import domain_of
-from engine.sending import accepted_rows
+from engine.sending import accepted_rows, large_bodies
 from engine.sending.accept_store import OutcomeUnknown, Storer, is_stored, replays_of
 from engine.sending.accepted_rows import goes_now
 from engine.sending.admission import Decision, Pending, Replays, TiedRows, replayed
@@ -144,7 +144,7 @@ class Acceptor:
 
     def _group_of(self, messages: Sequence[Prepared]) -> GroupCommit[Pending, Accepted]:
         """Return the group for these messages: small ones do not wait while large ones are written."""
-        return self._large_group if any(map(accepted_rows.is_large, messages)) else self._group
+        return self._large_group if any(map(large_bodies.is_large, messages)) else self._group
 
     async def _replays_of(self, refused: Iterable[RefusedRequest]) -> Replays:
         """Return messages accepted earlier under the keys of requests that are refused now."""

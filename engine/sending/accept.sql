@@ -26,10 +26,6 @@ message_stored AS (
     INSERT INTO idempotency (:idempotency.names) SELECT idempotency.* FROM :idempotency
 )
 
--- name: insert_large_body
--- Store the body $2 of message $1, which needs SMTPUTF8 if $3.
-INSERT INTO message_bodies (message_id, mime, smtputf8) VALUES ($1, $2, $3);
-
 -- name: insert_accepted
 -- Store a batch of accepted messages with their events, queue rows and posts to webhooks, and save the heads, which the
 -- caller has locked. Returns the accounts of the heads with the versions of the accounts' rows.

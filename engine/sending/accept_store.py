@@ -21,7 +21,7 @@ from engine.ledger import batch_counts, heads, log, quota_usage
 from engine.ledger.batch_counts import COUNTED
 from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
-from engine.sending import accepted_rows, broadcast_copies
+from engine.sending import accepted_rows, broadcast_copies, large_bodies
 from engine.sending.accepted_rows import goes_now
 from engine.sending.admission import Pending, Replays
 from engine.sending.batch_decisions import BatchResult, decide_batch, decide_together, sets_of
@@ -41,7 +41,6 @@ _UNSUPPRESSED = RowSet(
 
 _SQL = Queries.beside(__file__, "accept.sql")
 _REPLAYS = _SQL.command("replays")
-_INSERT_LARGE_BODY = _SQL.command("insert_large_body")
 _INSERT = _SQL.wide("insert_accepted", *accepted_rows.CONTENT, log.EVENT, heads.HEAD, append_events=log.APPEND_EVENTS)
 _ACCEPT = _SQL.session_function(
     "accept", COUNTED, _UNSUPPRESSED, *accepted_rows.CONTENT, log.UNSEALED, log.EVENT,
@@ -153,7 +152,7 @@ class Storer:
 
     def _fits_one_call(self, batch: Sequence[Pending]) -> bool:
         """Return False if the batch needs further statements in its transaction, or decisions on locked heads."""
-        size_bytes = sum([len(item.message.mime) for item in batch if not accepted_rows.is_large(item.message)])
+        size_bytes = sum([len(item.message.mime) for item in batch if not large_bodies.is_large(item.message)])
         return size_bytes <= MAX_CALL_BYTES and not any(map(self._needs_locks, batch))
 
     def _needs_locks(self, item: Pending) -> bool:
@@ -233,7 +232,7 @@ class Storer:
         self, connection: Conn, result: BatchResult, locked: dict[UUID, AccountHead], split: Mapping[str, int]
     ) -> None:
         """Write everything under the heads' locks, and cache the heads as written."""
-        await _insert_large_bodies(connection, result.stored)
+        await large_bodies.insert(connection, result.stored)
         events = log.seal_all(locked, result.entries)
         rows = await _INSERT.run(
             connection,
@@ -277,12 +276,12 @@ async def _with_large_bodies(
 
     These come first, so that the account heads, which the call locks, are not locked meanwhile.
     """
-    if not any(map(accepted_rows.is_large, stored)):
+    if not any(map(large_bodies.is_large, stored)):
         return await call()
     outcome: object = None
     with suppress(_NothingStored):
         async with connection.transaction():
-            await _insert_large_bodies(connection, stored)
+            await large_bodies.insert(connection, stored)
             outcome = await call()
             if outcome != _DONE:
                 raise _NothingStored
@@ -291,12 +290,6 @@ async def _with_large_bodies(
 
 class _NothingStored(Exception):  # noqa: N818 - named for what happened
     """The function changed nothing: the transaction with the large bodies is rolled back."""
-
-
-async def _insert_large_bodies(connection: Conn, stored: Sequence[Prepared]) -> None:
-    rows = [(one.id, one.mime, one.smtputf8) for one in stored if accepted_rows.is_large(one)]
-    if rows:
-        await _INSERT_LARGE_BODY.execute_many(connection, rows)
 
 
 @contextmanager

@@ -16,12 +16,10 @@ from engine.base import clock
 from engine.base.events import EventType, Status
 from engine.delivery import partition
 from engine.ledger import log
+from engine.sending import large_bodies
 from engine.sending.emails.types import Prepared, PreparedRecipient
 from engine.store.row_sets import Arrays, Column, RowSet
 
-# As an element of an array a body is copied five times by the server, and written to a temporary file with others that
-# exceed work_mem together.
-LARGE_BYTES: Final = 64 * 1024
 FORWARDED: Final = "forward"  # the source of messages that were received and are sent on
 
 
@@ -100,16 +98,11 @@ def goes_now(message: Prepared) -> bool:
     return message.scheduled_at is None
 
 
-def is_large(message: Prepared) -> bool:
-    """Return True if the body is inserted by a statement of its own."""
-    return len(message.mime) > LARGE_BYTES
-
-
 def content_of(stored: Sequence[Prepared], shards: int, split: Mapping[str, int]) -> tuple[Arrays, ...]:
     """Return the rows of messages, for the row sets CONTENT; large bodies are left out."""
     return (
         MESSAGE.of(stored),
-        BODY.of([one for one in stored if not is_large(one)]),
+        BODY.of([one for one in stored if not large_bodies.is_large(one)]),
         recipients_of(stored),
         queued(filter(goes_now, stored), shards, split),
         SCHEDULED.of([one for one in stored if not goes_now(one)]),

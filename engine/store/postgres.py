@@ -88,29 +88,28 @@ class DatabaseSession(asyncpg.Connection):
             raise translated(error) from error
 
     async def _execute(self, *args: Any, **options: Any) -> Any:
-        """Run a fetching statement, in any form."""
-        return await self._in_partitions(super()._execute, *args, **options)  # type: ignore[misc]
-
-    async def _executemany(self, *args: Any, **options: Any) -> Any:
-        return await self._in_partitions(super()._executemany, *args, **options)  # type: ignore[misc]
-
-    async def _in_partitions(self, run: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
-        """Run a statement.
+        """Run a fetching statement, in any form.
 
         If the partition of a week is missing, create it and run the statement again, except inside a transaction: that
         has failed, and MissingPartition tells the caller to repeat it.
         """
         try:
-            return await self._run(run, *args, **options)
+            return await self._run(*args, **options)
         except MissingPartition:
             made = self.make_partitions is not None and await self.make_partitions()
             if not made or self.is_in_transaction():
                 raise
-        return await self._run(run, *args, **options)
+        return await self._run(*args, **options)
 
-    async def _run(self, run: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+    async def _run(self, *args: Any, **options: Any) -> Any:
         try:
-            return await run(*args, **options)
+            return await super()._execute(*args, **options)  # type: ignore[misc]
+        except DRIVER_ERRORS as error:
+            raise await self._translated(error) from error
+
+    async def _executemany(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super()._executemany(*args, **options)  # type: ignore[misc]
         except DRIVER_ERRORS as error:
             raise await self._translated(error) from error
 
@@ -118,7 +117,10 @@ class DatabaseSession(asyncpg.Connection):
         try:
             return await super()._copy_in(*args, **options)  # type: ignore[misc]
         except DRIVER_ERRORS as error:
-            raise await self._translated(error) from error
+            ours = await self._translated(error)
+            if isinstance(ours, MissingPartition) and self.make_partitions is not None:
+                await self.make_partitions()  # the caller repeats its transaction: what was copied may be used up
+            raise ours from error
 
     async def _copy_out(self, *args: Any, **options: Any) -> Any:
         try:

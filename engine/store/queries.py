@@ -14,7 +14,7 @@ migrated database and compare its columns with the fields of the Struct it fills
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
@@ -49,12 +49,6 @@ class Query:
         """Run the statement; return the command tag."""
         tag: str = await connection.execute(self.sql, *arguments)
         return tag
-
-    async def execute_many(self, connection: Conn, rows: Iterable[Sequence[object]]) -> None:
-        """Run the statement for each row of arguments, in one round trip. Large values are copied less often than in an
-        array, which the server takes apart again.
-        """
-        await connection.executemany(self.sql, rows)
 
     async def records(self, connection: Source, *arguments: object) -> list[Record]:
         """Run the statement; return raw records."""

@@ -183,7 +183,8 @@ LONG = [b"c" * 17_000, (b"d" * 76 + b"\r\n") * 300, b" e" * 9_000]  # beyond wha
     ).map(b"".join)
 )
 def test_the_body_hash_is_that_of_the_relaxed_body(body: bytes) -> None:
-    assert relaxed_body_hash(body) == sha256(reference_body(body)).digest()
+    for head in (b"", b"Subject: Hi\r\n\r\n"):
+        assert relaxed_body_hash(head + body, len(head)) == sha256(reference_body(body)).digest()
 
 
 @pytest.mark.parametrize(
