@@ -11,7 +11,7 @@ from typing import Final, cast
 from engine.sending.emails.types import Prepared
 from engine.store.queries import Conn
 
-LARGE_BYTES: Final = 64 * 1024
+LARGE_BYTES: Final = 256 * 1024  # of less, one call without a transaction of its own is cheaper
 _PIECE_BYTES: Final = 128 * 1024
 _TABLE, _COLUMNS = "message_bodies", ("message_id", "mime", "smtputf8")
 # PostgreSQL, "COPY", Binary Format: a header, and for each row the number of its fields and each field's length.
