@@ -58,7 +58,7 @@ class SendBench(SendOptions, frozen=True, kw_only=True):
     def _limits(self, run: BenchRun) -> dict[str, Any]:
         """Return settings that let all connections send large messages at once."""
         sessions = {"relay_sessions_each": self.connections + 10, "relay_session_s": 7_200.0}
-        memory = 3 * self.connections * self.size
+        memory = 5 * self.connections * self.size  # a key may hold less than half of it
         return sessions | {"max_inflight_bytes": max(run.given.max_inflight_bytes, memory)}
 
     def _generator(self, service: BenchService) -> LoadProcess:
