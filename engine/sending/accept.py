@@ -36,7 +36,7 @@ from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
 
 RECHECK_TRIES, RECHECK_PAUSE_S = 10, 0.5  # Postgres recovers from a crash within seconds, or not soon
-MAX_LARGE = 8  # messages with large bodies in one transaction
+MAX_LARGE, VERY_LARGE_BYTES = 8, 2 * 1024 * 1024  # large messages in one transaction, if they are not very large
 COMMIT_TIMEOUT_S = 15  # after it the client gets 503; statement timeouts bound the transaction itself
 
 _log = structlog.get_logger("accept")
@@ -71,6 +71,9 @@ class Acceptor:
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._large_group: GroupCommit[Pending, Accepted] = GroupCommit(
             self._flush, max_items=MAX_LARGE, bad_data=(BadData,)
+        )
+        self._very_large_group: GroupCommit[Pending, Accepted] = GroupCommit(
+            self._flush, max_items=1, bad_data=(BadData,)
         )
         self._tied_group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
@@ -136,15 +139,21 @@ class Acceptor:
 
     async def drain(self) -> None:
         """Wait for the flushes in flight and return the unused part of the ceiling's lease."""
-        for group in (self._group, self._large_group, self._tied_group):
+        for group in (self._group, self._large_group, self._very_large_group, self._tied_group):
             await group.idle()
         with suppress(DatabaseUnavailable):  # a lease that is not returned stays unused until midnight
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
 
     def _group_of(self, messages: Sequence[Prepared]) -> GroupCommit[Pending, Accepted]:
-        """Return the group for these messages: small ones do not wait while large ones are written."""
-        return self._large_group if any(map(large_bodies.is_large, messages)) else self._group
+        """Return the group for these messages: small ones do not wait while large ones are written.
+
+        A very large one is committed alone, because all commits wait while the disk takes what was written before.
+        """
+        largest = max([len(one.mime) for one in messages], default=0)
+        if largest <= large_bodies.LARGE_BYTES:
+            return self._group
+        return self._large_group if largest <= VERY_LARGE_BYTES else self._very_large_group
 
     async def _replays_of(self, refused: Iterable[RefusedRequest]) -> Replays:
         """Return messages accepted earlier under the keys of requests that are refused now."""
