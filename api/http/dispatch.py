@@ -1,9 +1,9 @@
 """Run one request through its operation: authenticate, limit, decode, handle, answer."""
 
-import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import falcon
@@ -19,7 +19,7 @@ from api.http.paging import page_of
 from engine.accounts.request_log import rules as request_log
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal, unavailable
-from engine.store import metrics
+from engine.store import large_mail, metrics
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.deadlines import within
 from engine.store.pace import PACE
@@ -208,7 +208,7 @@ async def _read(
     elif may_be_empty:
         decode.check_media_type(call.request)
     if len(content) > decode.LARGE_BYTES:
-        found = await asyncio.to_thread(decode.decode_body, content, decoder)
+        found = await large_mail.in_thread(len(content), partial(decode.decode_body, content, decoder))
     else:
         found = decode.decode_body(content, decoder)
     if getattr(found, "if_exists", None) is not None:

@@ -5,11 +5,10 @@ and perhaps DKIM.
 """
 
 from binascii import b2a_base64
-from hashlib import sha256
 from typing import Final
 
 from engine.authentication.arc_sets import MAX_SETS, ArcSet, BadArcChain, arc_sets
-from engine.authentication.canonicalization import CanonicalHeader, head_and_body, relaxed_body, relaxed_field
+from engine.authentication.canonicalization import CanonicalHeader, head_and_body, relaxed_body_hash, relaxed_field
 from engine.authentication.dkim_signing import SigningKey, select_fields, signature_lines
 from engine.mail.tag_list import BadTagList, parse_tags
 
@@ -61,7 +60,7 @@ def _fields(header: CanonicalHeader, one: ArcSet) -> tuple[bytes, bytes, bytes]:
 def _message_signature(head: bytes, body: bytes, key: SigningKey, instance: int, at: int) -> bytes:
     """Return the ARC-Message-Signature field without its last CRLF; it covers what a DKIM signature of ours covers."""
     names, signed = select_fields(head)
-    body_hash = b2a_base64(sha256(relaxed_body(body)).digest(), newline=False).decode()
+    body_hash = b2a_base64(relaxed_body_hash(body, 0), newline=False).decode()
     opened = (
         f"ARC-Message-Signature: i={instance}; a={key.algorithm}; c=relaxed/relaxed; t={at};\r\n d={key.domain};"
         f" s={key.selector};\r\n h={names};\r\n bh={body_hash};\r\n b="

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from msgspec import Struct
 
-from engine.authentication.canonicalization import head_and_body, relaxed_body, relaxed_lines
+from engine.authentication.canonicalization import divided, relaxed_body_hash, relaxed_lines
 
 Algorithm = Literal["rsa-sha256", "ed25519-sha256"]
 
@@ -75,9 +75,9 @@ def sign(mime: bytes, keys: Sequence[SigningKey], *, at: int) -> bytes:
     `mime` has CRLF line ends; `at` is Unix time in seconds. Accepts any bytes: folded, repeated and malformed fields, a
     header without a body.
     """
-    head, body = head_and_body(mime)
-    names, signed = select_fields(head)
-    body_hash = _base64(sha256(relaxed_body(body)).digest())
+    head_end, body_at = divided(mime)
+    names, signed = select_fields(mime[:head_end])
+    body_hash = _base64(relaxed_body_hash(mime, body_at))
     return b"".join([_signature(key, names, signed, body_hash, at) for key in keys])
 
 

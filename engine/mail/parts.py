@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct
 
 from engine.mail.attachments import content_id, media_type
-from engine.mail.encode import base64_body, text_body
+from engine.mail.encode import base64_pieces, text_body
 from engine.mail.headers import FOLD_AT, folded, quoted_words, words_of
 
 # File names of these characters are quoted, which every mail client reads; others are encoded by RFC 2231.
@@ -61,7 +61,7 @@ def file_entity(file: MailAttachment) -> EncodedEntity:
     )
     if file.cid is not None:
         head += f"Content-ID: <{content_id(file.cid)}>\r\n"
-    return EncodedEntity(head, [base64_body(file.content)])
+    return EncodedEntity(head, base64_pieces(file.content))
 
 
 def multipart(subtype: str, boundary: str, entities: Sequence[EncodedEntity], parameters: str = "") -> EncodedEntity:

@@ -193,8 +193,7 @@ def check_octets(octets: bytes) -> None:
     Some servers treat a bare CR or LF as a line end and others do not: it could end the message early at one of them
     and smuggle in another message in our name.
     """
-    pairs = octets.count(b"\r\n")
-    if octets.count(b"\n") != pairs or octets.count(b"\r") != pairs:
+    if len(octets) - len(octets.translate(None, b"\r\n")) != 2 * octets.count(b"\r\n"):
         raise Unsendable(Flaw.OCTETS, "The message contains a bare CR or LF; every line must end with CRLF.")
     if b"\0" in octets:
         raise Unsendable(Flaw.OCTETS, "The message contains NUL; encode binary content in base64.")

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+import pybase64
+
 SLICE: Final = 256 * 1024  # octets of base64 decoded at a time: 0.5 ms during which no other thread runs
-_LARGE: Final = 64 * 1024  # octets of base64 in which foreign letters are not counted
 _MAX_PIECES: Final = 100_000  # padded pieces of one part
 _MAX_BROKEN: Final = 1_000  # lines of uuencode that can't be decoded
 
@@ -105,35 +106,12 @@ def _sliced_base64(raw: bytes) -> bytes:
     start = 0
     while start < len(raw):
         end = raw.find(b"\n", start + SLICE) + 1 or len(raw)
-        piece = raw[start:end]
-        octets = binascii.a2b_base64(piece)
-        padding = 0
-        if (padded := piece.find(b"=")) >= 0:
-            padding = piece.count(b"=", padded)
-            if end < len(raw) or padding > 2 or piece[padded:].translate(None, b"\r\n \t") != b"=" * padding:
-                raise binascii.Error("padding before the end")
-        letters = (len(octets) + padding) * 4 // 3
-        if not _of_equal_lines(piece, letters) and len(piece.translate(None, b"\r\n \t")) != letters:
-            raise binascii.Error("foreign letters")
-        pieces.append(octets)
+        letters = raw[start:end].translate(None, b"\r\n \t")
+        if end < len(raw) and letters.endswith(b"="):
+            raise binascii.Error("padding before the end")
+        pieces.append(pybase64.b64decode(letters, validate=True))
         start = end
     return b"".join(pieces)
-
-
-def _of_equal_lines(piece: bytes, letters: int) -> bool:
-    """Return True if so many letters in lines as long as the first one make up all of a large `piece`.
-
-    Counting its foreign letters would take as long as decoding.
-    """
-    if len(piece) < _LARGE:
-        return False
-    first = piece.find(b"\n") + 1
-    ending = 2 if piece[first - 2 : first] == b"\r\n" else 1
-    length = first - ending
-    if length <= 0:
-        return letters == len(piece)
-    lines = -(-letters // length)
-    return len(piece) - letters in (lines * ending, (lines - 1) * ending)
 
 
 # -- quoted-printable -------------------------------------------------------------------------------

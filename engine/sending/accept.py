@@ -22,7 +22,7 @@ from engine.delivery.hints import Hints
 from engine.delivery.splits import Splits
 from engine.ledger.quota_usage import Ceiling
 from engine.mail.simulator import domain_of
-from engine.sending import accepted_rows
+from engine.sending import accepted_rows, large_bodies
 from engine.sending.accept_store import OutcomeUnknown, Storer, is_stored, replays_of
 from engine.sending.accepted_rows import goes_now
 from engine.sending.admission import Decision, Pending, Replays, TiedRows, replayed
@@ -36,6 +36,7 @@ from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
 
 RECHECK_TRIES, RECHECK_PAUSE_S = 10, 0.5  # Postgres recovers from a crash within seconds, or not soon
+MAX_LARGE, VERY_LARGE_BYTES = 8, 2 * 1024 * 1024  # large messages in one transaction, if they are not very large
 COMMIT_TIMEOUT_S = 15  # after it the client gets 503; statement timeouts bound the transaction itself
 
 _log = structlog.get_logger("accept")
@@ -68,6 +69,12 @@ class Acceptor:
             reserve=settings.broadcast_reserve,
         )
         self._group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
+        self._large_group: GroupCommit[Pending, Accepted] = GroupCommit(
+            self._flush, max_items=MAX_LARGE, bad_data=(BadData,)
+        )
+        self._very_large_group: GroupCommit[Pending, Accepted] = GroupCommit(
+            self._flush, max_items=1, bad_data=(BadData,)
+        )
         self._tied_group: GroupCommit[Pending, Accepted] = GroupCommit(self._flush, bad_data=(BadData,))
         self._memory = MemoryPool.for_accounts(2 * settings.max_inflight_bytes, largest=settings.max_request_bytes)
         self._splits = Splits(pool)
@@ -88,7 +95,7 @@ class Acceptor:
             if replay is None:
                 raise message.refusal
             return replay
-        group = self._group if tied is None else self._tied_group
+        group = self._group_of([message]) if tied is None else self._tied_group
         return await self._committed(group.submit(Pending(message, tied=tied)), [message])
 
     async def accept_set(self, messages: Sequence[Checked], *, whole: bool = False) -> list[Decision]:
@@ -103,7 +110,7 @@ class Acceptor:
         replays = await self._replays_of(refused)
         ready = [one for one in messages if isinstance(one, Prepared)]
         shared = ids.uuid7() if whole else None
-        work = self._group.submit_set([Pending(one, whole=shared) for one in ready])
+        work = self._group_of(ready).submit_set([Pending(one, whole=shared) for one in ready])
         results = iter(await self._committed(work, ready))
         decisions: list[Decision] = []
         for message in messages:
@@ -132,11 +139,21 @@ class Acceptor:
 
     async def drain(self) -> None:
         """Wait for the flushes in flight and return the unused part of the ceiling's lease."""
-        await self._group.idle()
-        await self._tied_group.idle()
+        for group in (self._group, self._large_group, self._very_large_group, self._tied_group):
+            await group.idle()
         with suppress(DatabaseUnavailable):  # a lease that is not returned stays unused until midnight
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
+
+    def _group_of(self, messages: Sequence[Prepared]) -> GroupCommit[Pending, Accepted]:
+        """Return the group for these messages: small ones do not wait while large ones are written.
+
+        A very large one is committed alone, because all commits wait while the disk takes what was written before.
+        """
+        largest = max([len(one.mime) for one in messages], default=0)
+        if largest <= large_bodies.LARGE_BYTES:
+            return self._group
+        return self._large_group if largest <= VERY_LARGE_BYTES else self._very_large_group
 
     async def _replays_of(self, refused: Iterable[RefusedRequest]) -> Replays:
         """Return messages accepted earlier under the keys of requests that are refused now."""

@@ -6,10 +6,11 @@ is decided under the locks: look up suppressions, lock heads, decide, store, com
 the same transaction.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import date, datetime, timedelta
+from functools import partial
 from operator import itemgetter
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from engine.ledger import batch_counts, heads, log, quota_usage
 from engine.ledger.batch_counts import COUNTED
 from engine.ledger.heads import AccountHead
 from engine.ledger.quota_usage import Ceiling, Simulated
-from engine.sending import accepted_rows, broadcast_copies
+from engine.sending import accepted_rows, broadcast_copies, large_bodies
 from engine.sending.accepted_rows import goes_now
 from engine.sending.admission import Pending, Replays
 from engine.sending.batch_decisions import BatchResult, decide_batch, decide_together, sets_of
@@ -56,6 +57,8 @@ _ACCEPT_COPIES = _SQL.session_function(
     **log.SEALING, **broadcast_copies.COPIES, links_stored=unsubscribes.LINKS_STORED,
 )  # fmt: skip
 _STORED = _SQL.command("stored_message")
+
+_DONE = "done"  # the functions' answer if they stored the batch
 
 MAX_CACHED_HEADS = 10_000  # beyond it the cache is cleared
 MAX_CALL_BYTES = 1024 * 1024  # of content: a function copies its arguments
@@ -131,17 +134,19 @@ class Storer:
         counted = batch_counts.counted(cached, held, result.entries, reserve=self._reserve if has_copies else 0.0)
         recipients = [(one.account_id, recipient.canonical) for one in result.stored for recipient in one.recipients]
         events, _ = log.unsealed([one.account_id for one in counted], result.entries)
+        call = partial(
+            (_ACCEPT_COPIES if has_copies else _ACCEPT).run,
+            connection,
+            COUNTED.of(counted),
+            _UNSUPPRESSED.of(recipients),
+            *copies,
+            *accepted_rows.content_of(result.stored, self._shards, split),
+            log.UNSEALED.of(events),
+            wait=self._wait(result.stored),
+        )
         with _doubt_about(result):
-            outcome = await (_ACCEPT_COPIES if has_copies else _ACCEPT).run(
-                connection,
-                COUNTED.of(counted),
-                _UNSUPPRESSED.of(recipients),
-                *copies,
-                *accepted_rows.content_of(result.stored, self._shards, split),
-                log.UNSEALED.of(events),
-                wait=self._wait(result.stored),
-            )
-        if outcome == "done":
+            outcome = await _with_large_bodies(connection, result.stored, call)
+        if outcome == _DONE:
             self._backoff.hit()
             self._keep(held)
             return result
@@ -152,7 +157,7 @@ class Storer:
 
     def _fits_one_call(self, batch: Sequence[Pending]) -> bool:
         """Return False if the batch needs further statements in its transaction, or decisions on locked heads."""
-        size_bytes = sum([len(item.message.mime) for item in batch])
+        size_bytes = sum([len(item.message.mime) for item in batch if not large_bodies.is_large(item.message)])
         return size_bytes <= MAX_CALL_BYTES and not any(map(self._needs_locks, batch))
 
     def _needs_locks(self, item: Pending) -> bool:
@@ -232,6 +237,7 @@ class Storer:
         self, connection: Conn, result: BatchResult, locked: dict[UUID, AccountHead], split: Mapping[str, int]
     ) -> None:
         """Write everything under the heads' locks, and cache the heads as written."""
+        await large_bodies.insert(connection, result.stored)
         events = log.seal_all(locked, result.entries)
         rows = await _INSERT.run(
             connection,
@@ -267,6 +273,29 @@ class Storer:
     def _wait(self, stored: Sequence[Prepared]) -> timedelta:
         """Return how long deliveries wait for a hint before they fall due; copies of broadcasts have none."""
         return timedelta(0) if stored and all(one.copy is not None for one in stored) else self._fresh_due
+
+
+async def _with_large_bodies(
+    connection: Conn, stored: Sequence[Prepared], call: Callable[[], Awaitable[object]]
+) -> object:
+    """Return the outcome of `call`, which stores messages, in one transaction with their large bodies if there are any.
+
+    These come first, so that the account heads, which the call locks, are not locked meanwhile.
+    """
+    if not any(map(large_bodies.is_large, stored)):
+        return await call()
+    outcome: object = None
+    with suppress(_NothingStored):
+        async with connection.transaction():
+            await large_bodies.insert(connection, stored)
+            outcome = await call()
+            if outcome != _DONE:
+                raise _NothingStored
+    return outcome
+
+
+class _NothingStored(Exception):  # noqa: N818 - named for what happened
+    """The function changed nothing: the transaction with the large bodies is rolled back."""
 
 
 @contextmanager

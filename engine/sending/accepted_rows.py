@@ -16,6 +16,7 @@ from engine.base import clock
 from engine.base.events import EventType, Status
 from engine.delivery import partition
 from engine.ledger import log
+from engine.sending import large_bodies
 from engine.sending.emails.types import Prepared, PreparedRecipient
 from engine.store.row_sets import Arrays, Column, RowSet
 
@@ -98,10 +99,10 @@ def goes_now(message: Prepared) -> bool:
 
 
 def content_of(stored: Sequence[Prepared], shards: int, split: Mapping[str, int]) -> tuple[Arrays, ...]:
-    """Return the rows of messages, for the row sets CONTENT."""
+    """Return the rows of messages, for the row sets CONTENT; large bodies are left out."""
     return (
         MESSAGE.of(stored),
-        BODY.of(stored),
+        BODY.of([one for one in stored if not large_bodies.is_large(one)]),
         recipients_of(stored),
         queued(filter(goes_now, stored), shards, split),
         IDEMPOTENCY.of([one for one in stored if one.idempotency_key is not None]),

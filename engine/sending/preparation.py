@@ -46,6 +46,7 @@ from engine.sending.emails.unsubscribe import AUTO_UNSUBSCRIBE
 from engine.sending.streams import store as streams
 from engine.sending.templates import rules as template_rules
 from engine.sending.templates.store import TemplateCache
+from engine.store import large_mail
 from engine.store.caches import Cache
 from engine.store.database_errors import DatabaseUnavailable
 
@@ -289,7 +290,7 @@ async def read_message(
 
 async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
     """Run `work`, in a thread if its `size_bytes` would block the event loop for long."""
-    return await asyncio.to_thread(work) if size_bytes > LARGE_REQUEST_BYTES else work()
+    return await large_mail.in_thread(size_bytes, work) if size_bytes > LARGE_REQUEST_BYTES else work()
 
 
 def batch_too_large(limit: int) -> Refusal:

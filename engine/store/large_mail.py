@@ -5,14 +5,22 @@ all other mail, a small part of the time; one thread, which works in slices, lea
 """
 
 import asyncio
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 VERY_LARGE_BYTES: Final = 1024 * 1024  # about 10 ms of work
+# How long a thread that works on a large message keeps the interpreter lock while the event loop waits for it.
+SWITCH_S: Final = 0.001
 
 T = TypeVar("T")
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="very-large-mail")
+
+
+def give_way() -> None:
+    """Let threads of this process give way to its event loop after `SWITCH_S`."""
+    sys.setswitchinterval(SWITCH_S)
 
 
 async def in_thread(size_bytes: int, work: Callable[[], T]) -> T:

@@ -117,7 +117,10 @@ class DatabaseSession(asyncpg.Connection):
         try:
             return await super()._copy_in(*args, **options)  # type: ignore[misc]
         except DRIVER_ERRORS as error:
-            raise await self._translated(error) from error
+            ours = await self._translated(error)
+            if isinstance(ours, MissingPartition) and self.make_partitions is not None:
+                await self.make_partitions()  # the caller repeats its transaction: what was copied may be used up
+            raise ours from error
 
     async def _copy_out(self, *args: Any, **options: Any) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 from msgspec import Struct
@@ -44,8 +45,13 @@ def arrivals(service: BenchService) -> SinkArrivals:
     return SinkArrivals(at, copies, unexpected)
 
 
-async def check(service: BenchService, arrived: SinkArrivals, accepted: set[int]) -> list[Check]:
-    """Compare accepted, stored, logged and delivered messages; call when all accepted messages should have arrived."""
+async def check(
+    service: BenchService, arrived: SinkArrivals, accepted: set[int], others: Collection[int] = ()
+) -> list[Check]:
+    """Compare accepted, stored, logged and delivered messages; call when all accepted messages should have arrived.
+
+    `others` are accepted messages of other accounts.
+    """
     account, pool, count = service.access.account_id, service.pool, len(accepted)
     events = {row["name"]: row["rows"] for row in await _EVENTS.records(pool, account)}
     statuses = {row["name"]: row["rows"] for row in await _STATUSES.records(pool, account)}
@@ -53,15 +59,16 @@ async def check(service: BenchService, arrived: SinkArrivals, accepted: set[int]
     sent = (await _SENT.records(pool, account))[0]["sent_this_month"]
     async with pool.acquire() as connection:
         chain = await read_account_log(connection, account)
-    lost = len(accepted - arrived.at.keys())
-    strange = arrived.unexpected + len(arrived.at.keys() - accepted)
+    sent_by_all = accepted.union(others)
+    lost = len(sent_by_all - arrived.at.keys())
+    strange = arrived.unexpected + len(arrived.at.keys() - sent_by_all)
     died = service.deaths()
     twice = sum(1 for copies in arrived.copies.values() if copies > 1)
     return [
         Check(
             "every accepted message reached the sink once",
             lost == strange == twice == 0,
-            f"{count} accepted, {len(arrived.at)} arrived, {lost} lost, {twice} twice, {strange} unexpected",
+            f"{len(sent_by_all)} accepted, {len(arrived.at)} arrived, {lost} lost, {twice} twice, {strange} unexpected",
         ),
         Check(
             "every accepted message has its events",

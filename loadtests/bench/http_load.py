@@ -4,41 +4,45 @@ Run by the bench as `python -m loadtests.bench.http_load`; see `loadtests.bench.
 """
 
 import asyncio
-import json
 from typing import Final, cast
 
 import uvloop
 
 from loadtests.bench.generator import OrderHandler, carry_out, serve
 from loadtests.bench.load import LoadOrder, LoadResult, LoadTarget
-from loadtests.kit.message import HTML, SUBJECT, TEXT
+from loadtests.bench.messages import mime_around, request_around
 
 _CONNECT_S: Final = 10.0
-_TO: Final = "@@to@@"
+_JOINED_BYTES: Final = 64 * 1024  # larger requests are written in pieces, so that none is copied
 _STATUS_AT: Final = len("HTTP/1.1 ")
 
 
 class Requests:
-    """Prepared requests; only the recipient's number differs."""
+    """Prepared requests; only the recipient differs."""
 
     def __init__(self, target: LoadTarget) -> None:
         self._is_batch = target.batch > 1
         self._heads: dict[int, bytes] = {}  # by length of the body
         self._head = _head(target)
-        self._parts = [_parts(target, f"bench-{number}.test") for number in range(target.domains)]
+        self._domains = target.domains
+        around = mime_around if target.raw else request_around
+        self._before, self._after = around(target.sender, target.attached)
 
-    def numbers(self, first: int, count: int) -> bytes:
-        """Return the request for `count` messages from number `first` on: one message, or a batch."""
-        bodies = [self._body(number) for number in range(first, first + count)]
-        body = b'{"messages":[%b]}' % b",".join(bodies) if self._is_batch else bodies[0]
-        head = self._heads.get(len(body))
+    def numbers(self, first: int, count: int) -> tuple[bytes, ...]:
+        """Return the request for `count` messages from number `first` on, one or a batch, in pieces if it is large."""
+        if self._is_batch:
+            bodies = [b"".join(self._body(number)) for number in range(first, first + count)]
+            body: tuple[bytes, ...] = (b'{"messages":[%b]}' % b",".join(bodies),)
+        else:
+            body = self._body(first)
+        size = sum(map(len, body))
+        head = self._heads.get(size)
         if head is None:
-            head = self._heads[len(body)] = self._head % len(body)
-        return head + body
+            head = self._heads[size] = self._head % size
+        return (head, *body) if size > _JOINED_BYTES else (b"".join((head, *body)),)
 
-    def _body(self, number: int) -> bytes:
-        before, after = self._parts[number % len(self._parts)]
-        return b"%b%010d%b" % (before, number, after)
+    def _body(self, number: int) -> tuple[bytes, ...]:
+        return self._before, b"m%010d@bench-%d.test" % (number, number % self._domains), self._after
 
 
 class HttpConnection(asyncio.Protocol):
@@ -62,7 +66,7 @@ class HttpConnection(asyncio.Protocol):
         """Send one request; return None if all of its messages were accepted, else the answer from its status on."""
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(self._requests.numbers(number, count))
+        self._transport.writelines(self._requests.numbers(number, count))
         answer = await self._answer
         return None if _accepted(answer, count) else answer[_STATUS_AT:]
 
@@ -106,20 +110,13 @@ async def prepare(target: LoadTarget) -> OrderHandler:
 def _head(target: LoadTarget) -> bytes:
     """Return the header of every request, with a placeholder for the body's length."""
     path = "/v1/emails" if target.batch == 1 else "/v1/emails/batch"
+    kind = "application/json"
+    if target.raw:
+        path, kind = "/v1/emails/raw", "message/rfc822"
     return (
         f"POST {path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nAuthorization: Bearer {target.key}\r\n"
-        "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        f"Content-Type: {kind}\r\nContent-Length: %d\r\n\r\n"
     ).encode()
-
-
-def _parts(target: LoadTarget, domain: str) -> tuple[bytes, bytes]:
-    """Return a message body in two parts: before and after the recipient's number."""
-    body = {
-        "from": f"Waybill Bench <{target.sender}>", "to": [f"m{_TO}@{domain}"], "subject": SUBJECT, "text": TEXT,
-        "html": HTML,
-    }  # fmt: skip
-    before, _, after = json.dumps(body).partition(_TO)
-    return before.encode(), after.encode()
 
 
 def _accepted(answer: bytes, size: int) -> bool:

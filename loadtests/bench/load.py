@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +22,8 @@ SMTP_GENERATOR: Final = "loadtests.bench.smtp_load"
 PROCESS_START_S: Final = 30.0  # for the process to start, and to answer after its time is over
 _MAX_LINE: Final = 64 * 1024
 
+Door = Literal["json", "raw", "smtp"]  # POST /v1/emails, POST /v1/emails/raw, SMTP submission
+
 
 class LoadTarget(Struct, frozen=True, kw_only=True):
     """The API to call, the key and the messages to send."""
@@ -34,6 +36,8 @@ class LoadTarget(Struct, frozen=True, kw_only=True):
     connections: int
     folder: str  # for the times of each request
     batch: int = 1  # messages per request; more than one go to POST /v1/emails/batch
+    raw: bool = False  # send MIME to POST /v1/emails/raw
+    attached: int = 0  # octets of a random attachment; 0: none
 
 
 class LoadOrder(Struct, frozen=True, kw_only=True):

@@ -104,6 +104,15 @@ def peaks_mb(roots: Mapping[str, Iterable[int]]) -> dict[str, float]:
     }
 
 
+def reset_peaks(roots: Mapping[str, Iterable[int]]) -> None:
+    """Let `peaks_mb` count from now on (proc(5): clear_refs); without the permission it counts from the start."""
+    stats = _stats()
+    for pids in roots.values():
+        for pid in _tree(pids, stats):
+            with contextlib.suppress(OSError):
+                (PROC / str(pid) / "clear_refs").write_text("5")
+
+
 def resident_mb(pid: int) -> float:
     """Return the resident memory of one process in MiB, shared pages included (proc(5): VmRSS)."""
     return _kilobytes(pid, "status", "VmRSS:") / 1024

@@ -1,6 +1,7 @@
 """A run of `ops bench`: warm-up, signature benchmark, counted run, signature benchmark, paced run, check."""
 
 import asyncio
+import contextlib
 import math
 import shutil
 import time
@@ -8,13 +9,15 @@ import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from msgspec import Struct, to_builtins
 
 from loadtests.bench import check, figures, flame_graphs, measure, report
 from loadtests.bench import stored as stored_messages
+from loadtests.bench.bystander import Bystander
 from loadtests.bench.check import SinkArrivals
-from loadtests.bench.load import LoadOrder, LoadProcess, LoadResult, times_of
+from loadtests.bench.load import Door, LoadOrder, LoadProcess, LoadResult, times_of
 from loadtests.bench.measure import UsageSample
 from loadtests.bench.rounds import PATIENCE_S, SLOWEST_PER_S
 from loadtests.bench.run import BenchRun
@@ -25,6 +28,8 @@ from loadtests.kit.check import Check
 from ops.host.process_specs import ROOT
 
 DOMAINS: Final = {"a": 10, "b": 1, "c": 1_000}  # by scenario
+MESSAGES: Final = 20_000
+MIN_LARGE, LARGE_BYTES = 40, 400_000_000  # messages with attachments: at least so many, or so many octets
 PACED_S: Final = 10.0
 PACED_SHARE: Final = 0.5
 _POLL_S: Final = 0.02
@@ -38,8 +43,8 @@ class SendOptions(Struct, frozen=True, kw_only=True):
     """The options of `ops bench`."""
 
     scenario: str = "a"
-    messages: int = 20_000
-    warm_up: int = 1_000
+    messages: int | None = None  # counted; by default 20,000, and fewer of large ones
+    warm_up: int | None = None  # by default a twentieth of them
     connections: int = 64
     runs: int = 1
     drain: int | None = None  # messages to queue before delivery begins
@@ -52,6 +57,9 @@ class SendOptions(Struct, frozen=True, kw_only=True):
     domains: int | None = None  # in place of the scenario's
     rate: float | None = None  # of the paced run, in place of half the measured rate; of queueing in a drain
     stored: int = 0  # messages of others that lie in the database before
+    size: int = 0  # octets of a random attachment
+    door: Door = "json"
+    bystander: float | None = None  # 2 KB messages a second of another account
 
     @property
     def recipient_domains(self) -> int:
@@ -61,7 +69,17 @@ class SendOptions(Struct, frozen=True, kw_only=True):
     @property
     def queued_first(self) -> int | None:
         """Return how many messages are queued before delivery begins; None if it runs all the time."""
-        return self.drain or (self.messages if self.delivery_only else None)
+        return self.drain or (self.counted if self.delivery_only else None)
+
+    @property
+    def counted(self) -> int:
+        """Return the number of counted messages."""
+        return self.messages or min(MESSAGES, max(MIN_LARGE, LARGE_BYTES // max(1, self.size)))
+
+    @property
+    def uncounted(self) -> int:
+        """Return the number of messages before."""
+        return self.counted // 20 if self.warm_up is None else self.warm_up
 
     @property
     def per_request(self) -> int:
@@ -73,13 +91,20 @@ class MeasuredRun:
     """A run on a running service, and the messages that it has sent so far."""
 
     def __init__(
-        self, options: SendOptions, service: BenchService, generator: LoadProcess, yardstick: Yardstick, run: BenchRun
+        self,
+        options: SendOptions,
+        service: BenchService,
+        generator: LoadProcess,
+        yardstick: Yardstick,
+        run: BenchRun,
+        bystander: Bystander | None = None,
     ) -> None:
         self._options = options
         self._service = service
         self._generator = generator
         self._yardstick = yardstick
         self._folder = run.folder
+        self._bystander = bystander
         self._say = run.say
         self._next = 0
         self._accepted: set[int] = set()
@@ -91,7 +116,8 @@ class MeasuredRun:
         drained = options.queued_first
         result: dict[str, Any] = {
             "scenario": options.scenario, "mode": "drain" if drained else "end to end",
-            "domains": options.recipient_domains, "messages": drained or options.messages,
+            "domains": options.recipient_domains, "messages": drained or options.counted, "door": options.door,
+            "attached_bytes": options.size,
             "connections": options.connections, "batch": options.per_request, "tls": options.tls,
             "signatures": ["rsa-sha256"] if options.rsa else ["rsa-sha256", "ed25519-sha256"],
             "stored": options.stored, "api_workers": config.api_workers, "mta_workers": config.mta_workers,
@@ -102,7 +128,8 @@ class MeasuredRun:
         paced = await self._paced(measured["delivered_per_s"]) if options.paced and not drained else None
         self._say("Checking that every message arrived once")
         arrived = await asyncio.to_thread(check.arrivals, self._service)
-        findings = await check.check(self._service, arrived, self._accepted)
+        others = self._bystander.accepted if self._bystander else ()
+        findings = await check.check(self._service, arrived, self._accepted, others)
         findings.insert(0, self._all_accepted())
         result["checked"] = all(finding.ok for finding in findings)
         result["checks"] = to_builtins(findings)
@@ -113,6 +140,7 @@ class MeasuredRun:
         if drained:
             full["deliver_ms"] = None  # how long it was held back
         result |= measured
+        result["bystander"] = self._bystander.figures(arrived) if self._bystander else None
         result |= {"at_full_rate": full, "accept_ms": None, "deliver_ms": None, "paced_per_s": None}
         if paced is not None:
             result |= self._latencies(paced[1], arrived) | {"paced_per_s": round(paced[0], 1), "paced_usage": paced[2]}
@@ -137,19 +165,25 @@ class MeasuredRun:
 
     async def _end_to_end(self) -> dict[str, Any]:
         options = self._options
-        if options.warm_up:
-            self._say(f"Warming up with {options.warm_up:,} messages")
-            await self._load(options.warm_up)
-            await self._settled(options.warm_up)
+        if options.uncounted:
+            self._say(f"Warming up with {options.uncounted:,} messages")
+            await self._load(options.uncounted)
+            await self._settled(options.uncounted)
         await asyncio.sleep(_QUIET_S)
+        if self._bystander is not None:
+            self._say("Measuring the bystander alone")
+            await self._bystander.send_alone()
         first = await asyncio.to_thread(self._yardstick.measure)
 
         async def counted() -> tuple[int, LoadResult, float, float]:
-            place, load = await self._load(options.messages)
-            return place, load, load.began, await self._settled(options.messages)
+            async with self._bystander.beside() if self._bystander else contextlib.nullcontext():
+                place, load = await self._load(options.counted)
+                if self._bystander is not None:
+                    await self._settled(options.counted, self._service.access.account_id)
+            return place, load, load.began, await self._settled(options.counted)
 
-        self._say(f"Measuring {options.messages:,} messages to {options.recipient_domains:,} domains")
-        return await self._measured(counted, options.messages, first)
+        self._say(f"Measuring {options.counted:,} messages to {options.recipient_domains:,} domains")
+        return await self._measured(counted, options.counted, first)
 
     async def _drain(self, count: int) -> dict[str, Any]:
         """Queue all messages, then deliver them, to measure both costs separately.
@@ -180,10 +214,14 @@ class MeasuredRun:
     ) -> dict[str, Any]:
         """Run `work` with samples, counters, flame graphs and the second signature benchmark around it."""
         counters = await self._counters()
+        wal_before, _ = await self._service.wal_position()
+        measure.reset_peaks(self._roots())
+        at_rest = measure.peaks_mb(self._roots())
         async with flame_graphs.FlameRecorders(self._profiled(), self._folder or Path()):
             before = self._sample()
             place, load, began, ended = await work()
             after = self._sample()
+        wal_after, message_bytes = await self._service.wal_position()
         memory, kind = measure.memory_mb(self._roots())
         peaks = measure.peaks_mb(self._roots())
         second = await asyncio.to_thread(self._yardstick.measure)
@@ -200,7 +238,11 @@ class MeasuredRun:
             "cost_in_signatures": round(used["server_cpu_ms_per_message"] / signature_ms, 2),
             "rss_mb_by_role": {role: round(memory[role], 1) for role in figures.ordered(memory)},
             "memory_kind": kind,
+            "rest_rss_mb_by_role": {role: round(at_rest[role], 1) for role in figures.ordered(at_rest)},
             "peak_rss_mb_by_role": {role: round(peaks[role], 1) for role in figures.ordered(peaks)},
+            "message_bytes": round(message_bytes or 0),
+            "wal_bytes_per_message": round((wal_after - wal_before) / count),
+            "wal_per_content": round((wal_after - wal_before) / count / (message_bytes or 1), 3),
             "flush": figures.flushes(counters, grown),
             "settle_lag": figures.settle_lag(counters, grown),
             "smtp_connections": figures.connections(counters, grown),
@@ -233,10 +275,10 @@ class MeasuredRun:
             raise BenchFailed(f"The service accepted nothing: {load.refused}\n{load.example}")
         return first, load
 
-    async def _settled(self, count: int) -> float:
-        """Wait until the queue is empty; return the monotonic time."""
+    async def _settled(self, count: int, account: UUID | None = None) -> float:
+        """Wait until nothing is queued, of one account or at all; return the monotonic time."""
         deadline = time.monotonic() + PATIENCE_S + count / SLOWEST_PER_S
-        while await self._service.anything_queued():
+        while await self._service.anything_queued(account):
             if time.monotonic() > deadline:
                 raise BenchFailed("The queue did not empty.")
             await asyncio.sleep(_POLL_S)
@@ -260,7 +302,11 @@ class MeasuredRun:
             if load.refused and not refused:
                 refused = f"; {load.refused}, first: {load.example}"
         accepted = len(self._accepted)
-        return Check("every message sent was accepted", accepted == asked, f"{accepted} of {asked}{refused}")
+        others = self._bystander.refused if self._bystander else {}
+        if others:
+            refused += f"; of the bystander: {others}"
+        fine = accepted == asked and not others
+        return Check("every message sent was accepted", fine, f"{accepted} of {asked}{refused}")
 
     def _latencies(self, sent: tuple[int, LoadResult], arrived: SinkArrivals) -> dict[str, Any]:
         """Return percentiles of acceptance, and from the 202 to the sink's 250, which may come first (negative)."""

@@ -12,7 +12,7 @@ from loadtests.bench import measure
 from loadtests.bench.load import HTTP_GENERATOR, SMTP_GENERATOR, LoadProcess
 from loadtests.bench.rounds import WARM_UP, Rounds, rows_of
 from loadtests.bench.run import BenchResult, BenchRun
-from loadtests.bench.service import SENDER, BenchService, ServiceKind
+from loadtests.bench.service import BenchService, ServiceKind
 from loadtests.bench.smtp_load import SmtpTarget
 
 DOMAINS: Final = 10
@@ -52,11 +52,9 @@ class RelayBench(Struct, frozen=True, kw_only=True):
         return BenchResult(result, _rows(result))
 
     def _submission(self, service: BenchService) -> SmtpTarget:
-        return SmtpTarget(
-            host=service.settings.api_host, port=service.settings.submission_tls_port, key=service.access.key,
-            sender=SENDER, domains=DOMAINS, connections=self.connections, folder=str(service.settings.state),
-            tls="implicit", pipelined=not self.lock_step, each=self.each,
-        )  # fmt: skip
+        return service.smtp_target(
+            domains=DOMAINS, connections=self.connections, pipelined=not self.lock_step, each=self.each
+        )
 
 
 def _rows(result: dict[str, Any]) -> list[tuple[str, ...]]:

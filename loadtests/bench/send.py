@@ -1,17 +1,20 @@
 """`ops bench`: the cost of a message, from the HTTP request to the settled delivery. Each run has a fresh service."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from engine.store.database_errors import DatabaseUnavailable
+from loadtests.bench import bystander as bystander_load
 from loadtests.bench import figures
-from loadtests.bench.load import HTTP_GENERATOR, GeneratorFailed, LoadProcess
+from loadtests.bench.bystander import Bystander
+from loadtests.bench.load import HTTP_GENERATOR, SMTP_GENERATOR, GeneratorFailed, LoadProcess
 from loadtests.bench.measure import SERVER_ROLES
 from loadtests.bench.measured_run import MeasuredRun, SendOptions, copy_logs
 from loadtests.bench.report import Row
 from loadtests.bench.run import BenchResult, BenchRun
 from loadtests.bench.run_control import BenchFailed
-from loadtests.bench.service import ServiceKind
+from loadtests.bench.service import BenchService, ServiceKind, make_access
 from loadtests.bench.yardstick import Yardstick
 from loadtests.kit.check import Check
 
@@ -44,16 +47,48 @@ class SendBench(SendOptions, frozen=True, kw_only=True):
     async def measure_once(self, run: BenchRun, yardstick: Yardstick) -> dict[str, Any]:
         """Measure once on a fresh service."""
         kind = ServiceKind(delivering=self.queued_first is None, tls=self.tls, rsa=self.rsa)
-        async with run.service(kind=kind) as service:
-            target = service.target(
-                connections=self.connections, domains=self.recipient_domains, batch=self.per_request
+        async with (
+            run.service(self._limits(run), kind) as service,
+            self._generator(service) as generator,
+            self._bystander(service) as bystander,
+        ):
+            try:
+                return await MeasuredRun(self, service, generator, yardstick, run, bystander).run()
+            except (BenchFailed, GeneratorFailed, DatabaseUnavailable) as error:
+                raise BenchFailed(f"{str(error) or type(error).__name__}{copy_logs(service)}") from error
+
+    def _limits(self, run: BenchRun) -> dict[str, Any]:
+        """Return settings that let all connections send large messages at once."""
+        sessions = {"relay_sessions_each": self.connections + 10, "relay_session_s": 7_200.0}
+        memory = 5 * self.connections * self.size  # a key may hold less than half of it
+        return sessions | {"max_inflight_bytes": max(run.given.max_inflight_bytes, memory)}
+
+    def _generator(self, service: BenchService) -> LoadProcess:
+        log = service.settings.state / "log" / "generator.log"
+        if self.door == "smtp":
+            target = service.smtp_target(
+                domains=self.recipient_domains, connections=self.connections, attached=self.size
             )
-            log = service.settings.state / "log" / "generator.log"
-            async with LoadProcess(HTTP_GENERATOR, target, log) as generator:
-                try:
-                    return await MeasuredRun(self, service, generator, yardstick, run).run()
-                except (BenchFailed, GeneratorFailed, DatabaseUnavailable) as error:
-                    raise BenchFailed(f"{str(error) or type(error).__name__}{copy_logs(service)}") from error
+            return LoadProcess(SMTP_GENERATOR, target, log)
+        return LoadProcess(
+            HTTP_GENERATOR,
+            service.target(
+                connections=self.connections, domains=self.recipient_domains, batch=self.per_request,
+                raw=self.door == "raw", attached=self.size,
+            ),
+            log,
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def _bystander(self, service: BenchService) -> AsyncIterator[Bystander | None]:
+        """Run the load process of another account, if wanted."""
+        if self.bystander is None:
+            yield None
+            return
+        access = await make_access(service.settings, service.pool, bystander_load.DOMAIN, local=False)
+        target = service.target(connections=bystander_load.CONNECTIONS, domains=self.recipient_domains, access=access)
+        async with LoadProcess(HTTP_GENERATOR, target, service.settings.state / "log" / "bystander.log") as load:
+            yield Bystander(load, self.bystander)
 
 
 def failure(result: Mapping[str, Any]) -> list[Row]:
@@ -64,6 +99,8 @@ def failure(result: Mapping[str, Any]) -> list[Row]:
 
 def _speed(result: Mapping[str, Any]) -> list[Row]:
     title = f"{result['messages']:,} messages, {result['domains']:,} domains, {result['mode']}"
+    if result["attached_bytes"]:
+        title += f", {result['attached_bytes']:,} bytes attached, by {result['door']}"
     if result["stored"]:
         title += f", {result['stored']:,} stored before"
     queueing = result.get("queueing")
@@ -75,6 +112,11 @@ def _speed(result: Mapping[str, Any]) -> list[Row]:
         ("server CPU", f"{result['server_cpu_ms_per_message']:.3f}", "ms a message"),
         ("RSA-2048 signature", f"{result['signature_ms']:.3f}", "ms"),
         ("cost in signatures", f"{result['cost_in_signatures']:.2f}", ""),
+        (
+            "WAL",
+            f"{result['wal_bytes_per_message']:,}",
+            f"bytes a message, {result['wal_per_content']:.2f} x its content",
+        ),
     ]
     if queueing:
         rows.insert(4, ("server CPU of queueing", f"{queueing['server_cpu_ms_per_message']:.3f}", "ms a message"))
@@ -86,11 +128,20 @@ def _speed(result: Mapping[str, Any]) -> list[Row]:
 
 def roles(result: Mapping[str, Any]) -> list[Row]:
     """Return the table of CPU, context switches and memory by process."""
-    head = ("process", "CPU ms", "signatures", "switches", f"MiB ({result['memory_kind']})", "peak of one")
+    head = (
+        "process",
+        "CPU ms",
+        "signatures",
+        "switches",
+        f"MiB ({result['memory_kind']})",
+        "RSS of one before",
+        "at most",
+    )
     rows = [
         (
             *_usage(role, cpu_ms, result, result),
             f"{result['rss_mb_by_role'].get(role, 0):.0f}",
+            f"{result['rest_rss_mb_by_role'].get(role, 0):.0f}",
             f"{result['peak_rss_mb_by_role'].get(role, 0):.0f}",
         )
         for role, cpu_ms in result["cpu_ms_by_role"].items()
@@ -130,6 +181,10 @@ def _latencies(result: Mapping[str, Any]) -> list[Row]:
     if result["paced_per_s"] is not None:
         at = f"at {result['paced_per_s']:,.0f} a second"
         found += [(f"accept, {at}", result["accept_ms"]), (f"202 to remote 250, {at}", result["deliver_ms"])]
+    if (other := result["bystander"]) is not None:
+        for phase in ("alone", "beside"):
+            title = f"bystander at {other['per_s']:g} a second, {phase}"
+            found += [(f"{title}: accept", other[phase]["accept_ms"]), (f"{title}: to 250", other[phase]["arrive_ms"])]
     rows = [(title, *(f"{ms:,.1f}" for ms in values.values())) for title, values in found if values is not None]
     return [("milliseconds", "p50", "p95", "p99"), *rows]
 

@@ -17,7 +17,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -27,6 +28,7 @@ from engine.base.settings import HostPort, Settings
 from engine.store.migrate import migrate
 from engine.store.queries import Queries
 from loadtests.bench.load import LoadTarget
+from loadtests.bench.smtp_load import SmtpTarget
 from loadtests.kit.accounts import ApiAccess
 from loadtests.ports import reserve_ports
 from ops import admin
@@ -50,6 +52,7 @@ _PORTS: Final = (
 _MAX_FOLDER: Final = 40  # leaves room for a socket's name
 _SQL = Queries.beside(__file__, "service.sql")
 _ANY_QUEUED = _SQL.command("any_queued")
+_WAL_POSITION = _SQL.command("wal_position")
 _LOCK_QUEUE = _SQL.command("lock_queue")
 _DISABLE_ED25519 = _SQL.command("disable_ed25519")
 
@@ -74,12 +77,29 @@ class BenchService:
         """Return the folder of the sink's index."""
         return self.settings.state / "sink"
 
-    def target(self, *, connections: int, domains: int, batch: int = 1, access: ApiAccess | None = None) -> LoadTarget:
+    def target(
+        self,
+        *,
+        connections: int,
+        domains: int,
+        batch: int = 1,
+        access: ApiAccess | None = None,
+        raw: bool = False,
+        attached: int = 0,
+    ) -> LoadTarget:
         """Return the target of a load process that sends from an account, by default the first one."""
         sender = access or self.access
         return LoadTarget(
             host=self.settings.api_host, port=self.settings.api_port, key=sender.key, sender=sender.sender,
-            domains=domains, connections=connections, folder=str(self.settings.state), batch=batch,
+            domains=domains, connections=connections, folder=str(self.settings.state), batch=batch, raw=raw,
+            attached=attached,
+        )  # fmt: skip
+
+    def smtp_target(self, **options: Any) -> SmtpTarget:
+        """Return the target of a load process that submits mail of the first account over SMTP."""
+        return SmtpTarget(
+            host=self.settings.api_host, port=self.settings.submission_tls_port, key=self.access.key, sender=SENDER,
+            folder=str(self.settings.state), tls="implicit", **options,
         )  # fmt: skip
 
     def pids(self) -> dict[str, int]:
@@ -92,9 +112,14 @@ class BenchService:
         counts = {name: self._supervisor.restarts(name) + (name not in living) for name in self._names}
         return {name: count for name, count in counts.items() if count}
 
-    async def anything_queued(self) -> bool:
-        """Return True while a delivery is pending."""
-        rows = await _ANY_QUEUED.records(self.pool)
+    async def wal_position(self) -> tuple[int, float | None]:
+        """Return the octets of WAL so far, and the mean size of the first account's stored messages."""
+        [row] = await _WAL_POSITION.records(self.pool, self.access.account_id)
+        return int(row["octets"]), row["message_bytes"]
+
+    async def anything_queued(self, account: UUID | None = None) -> bool:
+        """Return True while a delivery is pending, of one account or of any."""
+        rows = await _ANY_QUEUED.records(self.pool, account)
         return bool(rows[0]["any_queued"])
 
     async def start_delivery(self) -> None:

@@ -19,11 +19,11 @@ from engine.mail.address import Mailbox
 from engine.mail.compose import Draft, compose
 from loadtests.bench.generator import OrderHandler, carry_out, serve
 from loadtests.bench.load import LoadOrder, LoadResult
+from loadtests.bench.messages import mime_around
 from loadtests.kit.message import HTML, SUBJECT, TEXT
 from loadtests.kit.smtp_client import SmtpSession
 
 SELECTOR: Final = "bench"
-_TO: Final = "@@to@@"
 _CONNECT_S: Final = 30.0
 
 
@@ -45,6 +45,7 @@ class SmtpTarget(Struct, frozen=True, kw_only=True):
     mails: SignedMails | None = None
     sender: str = ""  # of unsigned messages
     domains: int = 1  # recipients of unsigned messages lie under bench-0.test … bench-<domains - 1>.test
+    attached: int = 0  # octets of a random attachment of unsigned messages
     tls: Literal["none", "starttls", "implicit"] = "none"
     key: str = ""  # API key to log in with
     each: int = 0  # messages per session, then another is opened; 0: no limit
@@ -131,7 +132,8 @@ class SmtpLoader:
             der = Path(target.mails.key).read_bytes()
             self._keys = [dkim.load(domain, SELECTOR, der) for domain in target.mails.domains]
         else:
-            self._before, self._after = _around_recipient(target.sender)
+            before, after = mime_around(target.sender, target.attached)
+            self._before, self._after = _stuffed(before), _stuffed(after)
         plain = structs.replace(target, tls="none")
         self._idle = [SmtpLoadSession(plain, self._mail) for _ in range(target.idle)]
         self._sessions = [SmtpLoadSession(target, self._mail) for _ in range(target.connections)]
@@ -163,7 +165,7 @@ class SmtpLoader:
         )  # fmt: skip
         mime = compose(draft).mime
         signed = dkim.sign(mime, [key], at=int(time.time())) + mime
-        content = signed.replace(b"\r\n.", b"\r\n..") + b".\r\n"
+        content = _stuffed(signed) + b".\r\n"
         return LoadMail(f"shop@{key.domain}".encode(), recipient.encode(), content)
 
 
@@ -175,14 +177,9 @@ async def prepare(target: SmtpTarget) -> OrderHandler:
     return loader.send
 
 
-def _around_recipient(sender: str) -> tuple[bytes, bytes]:
-    """Return the message, dot-stuffed (RFC 5321 4.5.2) and without the final dot: before and after the recipient."""
-    draft = Draft(
-        message_id="bench@client.test", date=datetime.now(UTC), sender=Mailbox("Waybill Bench", sender),
-        to=(Mailbox("", _TO),), subject=SUBJECT, text=TEXT, html=HTML,
-    )  # fmt: skip
-    before, _, after = compose(draft).mime.replace(b"\r\n.", b"\r\n..").partition(_TO.encode())
-    return before, after
+def _stuffed(content: bytes) -> bytes:
+    """Return content with leading dots doubled (RFC 5321 4.5.2)."""
+    return content.replace(b"\r\n.", b"\r\n..")
 
 
 if __name__ == "__main__":

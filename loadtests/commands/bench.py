@@ -1,16 +1,28 @@
 """The command `ops bench`."""
 
+import re
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import click
 
 from loadtests.bench import catalogue, command
+from loadtests.bench.load import Door
 from ops.commands.base import as_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # Options that select a bench by its name, and the option of the bench that takes the value.
+_SIZE: Final = re.compile(r"([1-9][0-9]{0,8})(KB|MB)?")
+_UNITS: Final = {None: 1, "KB": 1_000, "MB": 1_000_000}
 _SELECTING: Final = {"tails": "tails", "broadcast": "contacts", "console": "rows"}
+
+
+def _size(text: str) -> int:
+    """Return a size in octets, which may be written in KB or MB."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a size. Give a number of bytes, such as 5000, 100KB or 1MB.")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def _flag(name: str, text: str) -> Callable[[Command], Command]:
@@ -22,8 +34,8 @@ def _flag(name: str, text: str) -> Callable[[Command], Command]:
                 help="Bench to run (default: send), or `list` to show all benches.")  # fmt: skip
 @click.option("--scenario", type=click.Choice(["a", "b", "c"]), help="Recipient domains: a 10 (default), b 1, c 1,000.")
 @click.option("--domains", type=click.IntRange(1, 100_000), help="Number of recipient domains, instead of --scenario.")
-@click.option("--messages", type=click.IntRange(1), help="Counted messages or posts; default: 20,000.")
-@click.option("--warm-up", type=click.IntRange(0), help="Messages before counting begins; default: 1,000.")
+@click.option("--messages", type=click.IntRange(1), help="Counted messages or posts; default: 20,000, or less.")
+@click.option("--warm-up", type=click.IntRange(0), help="Messages before counting begins; default: a twentieth.")
 @click.option(
     "--connections",
     type=click.IntRange(1),
@@ -33,6 +45,9 @@ def _flag(name: str, text: str) -> Callable[[Command], Command]:
 @click.option("--drain", type=click.IntRange(1), help="Queue this many messages first, then measure their delivery.")
 @_flag("delivery-only", "The same as --drain with all --messages, queued in batches of 100.")
 @click.option("--batch", type=click.IntRange(1, 100), help="Messages per request; default: 1.")
+@click.option("--size", type=_size, metavar="N[KB|MB]", help="Attach a random file of this size (1 KB: 1,000 bytes).")
+@click.option("--door", type=click.Choice(get_args(Door)), help="How messages come in; default: json.")
+@click.option("--bystander", type=click.FloatRange(1), help="2 KB messages a second of another account meanwhile.")
 @click.option("--stored", type=click.IntRange(0, 20_000_000), help="Messages of other accounts to store before.")
 @click.option("--accounts", type=click.IntRange(1, 100_000), help="growth: number of accounts; default: 1,000.")
 @click.option(

@@ -5,7 +5,6 @@
 
 import asyncio
 import socket
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from engine.base import scheduling
 from engine.base.settings import Settings
 from engine.receiving.receive import Receiver
 from engine.receiving.recipients import RecipientLookup
-from engine.store import metrics, socket_activation, stopping
+from engine.store import large_mail, metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import open_current
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from mta.inbound.policy_server import PolicyServer
 
 END_S: Final = 3.0
-# How long a thread that works on a large message keeps the interpreter lock while the event loop waits for it.
-SWITCH_S: Final = 0.001
 
 _log = structlog.get_logger("mx")
 
@@ -128,7 +125,7 @@ async def run(
     if services.policies is not None:
         await services.policies.start(settings.mx_host)
     scheduling.keep_loaded()
-    sys.setswitchinterval(SWITCH_S)
+    large_mail.give_way()
     socket_activation.tell_ready()
     _log.info("serving", port=settings.mx_port)
     work = asyncio.create_task(_background(services, name))

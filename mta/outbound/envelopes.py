@@ -5,6 +5,7 @@ The signature is made once per message: a retry finds it in its row, the other d
 
 import asyncio
 from collections import OrderedDict
+from functools import partial
 from uuid import UUID
 
 import asyncpg
@@ -19,6 +20,7 @@ from engine.delivery.sealed_mail import MailSealer
 from engine.mail.return_path import key_of, return_path, shared_place
 from engine.sending.domains import store as domains
 from engine.sending.domains.types import SendingIdentity
+from engine.store import large_mail
 from engine.store.caches import Cache
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.poison_guard import PoisonGuard
@@ -59,12 +61,14 @@ class EnvelopeBuilder:
         return bool(identity.keys)
 
     async def fetch_body(self, delivery: ActiveDelivery) -> None:
-        """Load a large body into memory; the caller holds one of the `large` permits until it is sent."""
+        """Load a large body into memory and sign it; the caller holds one of the `large` permits until it is sent."""
         with self.box.holding(delivery.row.message_id):
             mime = await queue.load_body(self._pool, delivery.row.message_id)
-        if mime is None:
-            raise LookupError("the message's body is gone")
-        delivery.row = msgspec.structs.replace(delivery.row, mime=mime)
+            if mime is None:
+                raise LookupError("the message's body is gone")
+            delivery.row = msgspec.structs.replace(delivery.row, mime=mime)
+            if delivery.signature is None:  # in a thread: hashing 10 MB takes 10 ms
+                delivery.signature = await large_mail.in_thread(len(mime), partial(self._signature, delivery))
 
     def envelope(self, delivery: ActiveDelivery) -> Envelope:
         """Return the envelope to send now; sign on first use (about 0.25 ms with RSA-2048)."""

@@ -21,7 +21,7 @@ from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.people.api_keys.key_auth import TOUCH_S, Keys
 from engine.sending.accept import Acceptor
-from engine.store import metrics, socket_activation, stopping
+from engine.store import large_mail, metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import open_current
@@ -106,6 +106,7 @@ async def run(
     services = await open_services(settings, certificate, key, name=name)
     services.server.start(given)
     scheduling.keep_loaded()
+    large_mail.give_way()
     socket_activation.tell_ready()
     _log.info("serving", port=settings.submission_port, tls_port=settings.submission_tls_port)
     work = asyncio.create_task(_background(services, name))

@@ -25,7 +25,7 @@ from api import app
 from api.routes import App
 from engine.base import scheduling
 from engine.base.settings import Settings, is_small, load, variable
-from engine.store import migrate, socket_activation
+from engine.store import large_mail, migrate, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
 from ops.host import launch, sockets
 
@@ -81,6 +81,7 @@ def create_app() -> App:
 
 def made() -> App:
     """Return the application; it tells the supervisor when it is ready."""
+    large_mail.give_way()
     application = app.create_app()
     application.add_middleware(Ready())
     return application

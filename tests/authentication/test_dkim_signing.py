@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from types import SimpleNamespace
 
 import dkim as verifier
@@ -15,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.authentication.canonicalization import relaxed_body
+from engine.authentication.canonicalization import relaxed_body, relaxed_body_hash
 from engine.authentication.dkim_signing import (
     BadKey,
     SigningKey,
@@ -169,6 +170,21 @@ def reference_body(body: bytes) -> bytes:
 )
 def test_the_relaxed_body_is_what_the_rfc_says(body: bytes) -> None:
     assert relaxed_body(body) == reference_body(body)
+
+
+LONG = [b"c" * 17_000, (b"d" * 76 + b"\r\n") * 300, b" e" * 9_000]  # beyond what is canonicalized at a time
+
+
+@THOROUGH
+@given(
+    st.lists(
+        st.sampled_from([b" ", b"\t", b"\r\n", b"\r\n\r\n", b"\r", b"\n", b"b c", *LONG]),
+        max_size=20,
+    ).map(b"".join)
+)
+def test_the_body_hash_is_that_of_the_relaxed_body(body: bytes) -> None:
+    for head in (b"", b"Subject: Hi\r\n\r\n"):
+        assert relaxed_body_hash(head + body, len(head)) == sha256(reference_body(body)).digest()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -160,7 +161,7 @@ async def complaints(service: BenchService) -> dict[str, str]:
 
 @asynccontextmanager
 async def generating(
-    tmp_path: Path, connections: int, *, status: bytes = b"202 Accepted", takes_s: float = 0.0
+    tmp_path: Path, connections: int, *, status: bytes = b"202 Accepted", takes_s: float = 0.0, attached: int = 0
 ) -> AsyncIterator[tuple[LoadProcess, list[bytes]]]:
     """Run a generator against a server with a fixed answer; yield it and the requests received."""
     bodies: list[bytes] = []
@@ -188,7 +189,7 @@ async def generating(
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         to = LoadTarget(
             host="127.0.0.1", port=server.sockets[0].getsockname()[1], key="k", sender="s@x.test",
-            domains=3, connections=connections, folder=str(tmp_path),
+            domains=3, connections=connections, folder=str(tmp_path), attached=attached,
         )  # fmt: skip
         async with LoadProcess(HTTP_GENERATOR, to, tmp_path / "log") as generator:
             yield generator, bodies
@@ -209,6 +210,32 @@ async def test_every_request_is_valid_json_with_a_different_recipient(tmp_path: 
     latencies, answers = times_of(load)
     assert len(latencies) == len(answers) == 20
     assert all(0 < latency < 10 for latency in latencies)
+
+
+async def test_a_large_message_has_an_attachment_of_its_size(tmp_path: Path) -> None:
+    async with generating(tmp_path, connections=2, attached=100_000) as (generator, bodies):
+        load = await generator.send(LoadOrder(first=1, count=3, timeout_s=PATIENCE_S))
+
+    assert load.accepted == 3
+    requests = [json.loads(body) for body in bodies]
+    assert {request["to"][0] for request in requests} == {f"m{n:010d}@bench-{n % 3}.test" for n in (1, 2, 3)}
+    assert [len(b64decode(request["attachments"][0]["content"])) for request in requests] == [100_000] * 3
+
+
+@pytest.mark.exhaustive
+@pytest.mark.journey
+def test_another_account_sends_beside_large_messages(temporary: Path) -> None:
+    options = {"size": 300_000, "door": "smtp", "bystander": 10.0, "connections": 4}
+    with start_bench(temporary, messages=40, warm_up=2, paced=False, **options) as bench:
+        out, err = bench.communicate(timeout=100)
+    assert bench.returncode == 0, out + err
+    result = json.loads(out)
+
+    assert result["checked"]
+    assert result["message_bytes"] > 400_000
+    assert 1 < result["wal_per_content"] < 2
+    assert all(result["bystander"][phase]["messages"] > 0 for phase in ("alone", "beside"))
+    assert result["bystander"]["arrive_p99_times"] > 0
 
 
 async def test_a_refusal_is_counted_with_its_answer_and_has_no_latency(tmp_path: Path) -> None:
@@ -263,6 +290,9 @@ def test_every_option_of_the_command_belongs_to_a_bench() -> None:
         (["--tails", "5"], "tails", {"tails": 5}),
         (["--broadcast", "500"], "broadcast", {"contacts": 500}),
         (["--no-paced"], "send", {"paced": False}),
+        (["--size", "5000"], "send", {"size": 5_000}),
+        (["--size", "100KB", "--door", "raw"], "send", {"size": 100_000, "door": "raw"}),
+        (["--size", "10MB", "--bystander", "50"], "send", {"size": 10_000_000, "bystander": 50.0}),
     ],
 )
 def test_a_bench_is_chosen_by_its_name_or_by_a_flag(
@@ -279,6 +309,14 @@ def test_a_bench_is_chosen_by_its_name_or_by_a_flag(
     CliRunner().invoke(bench, words)
 
     assert asked == [(name, options)]
+
+
+@pytest.mark.parametrize("text", ["0", "1.5MB", "10 MB", "MB", "-1", "5kb"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    answer = CliRunner().invoke(bench, ["--size", text])
+
+    assert answer.exit_code == 2
+    assert "such as 5000, 100KB or 1MB" in answer.output
 
 
 def test_an_option_of_another_bench_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

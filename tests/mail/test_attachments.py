@@ -1,6 +1,7 @@
 """What may be attached."""
 
 import base64
+import binascii
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,17 @@ def test_base64_gives_back_the_bytes(content: bytes, wrapped: bool) -> None:
 
     assert decode_content(text) == content
     assert decode_content(text.replace("\n", "\r\n")) == content
+
+
+@given(st.text(st.sampled_from("ABab+/09==\r\n -_é\0"), max_size=14))
+def test_base64_is_taken_and_refused_as_the_standard_library_does(text: str) -> None:
+    try:
+        expected = binascii.a2b_base64(text.replace("\r", "").replace("\n", ""), strict_mode=True)
+    except ValueError:
+        with pytest.raises(BadContent):
+            decode_content(text)
+    else:
+        assert decode_content(text) == expected
 
 
 @pytest.mark.parametrize(

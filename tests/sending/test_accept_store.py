@@ -16,7 +16,10 @@ from engine.sending.emails.types import Accepted
 from engine.sending.fast_path import FastPathBackoff
 from tests.harness import history
 from tests.harness.accounts import make_account
+from tests.harness.patience import PATIENCE_S
 from tests.harness.sending import Process, accepted, head_of, message_id, stored, suppress
+
+LARGE = "x" * 70 + "\n" + "0123456789\n" * 100_000
 
 
 @pytest.fixture
@@ -74,15 +77,57 @@ async def test_an_allowance_that_another_sub_account_used_up_meanwhile_is_refuse
     assert (await head_of(pool, parent))["sent_this_month"] == cap
 
 
-async def test_large_messages_are_not_passed_to_a_function(
+async def test_a_large_body_is_stored_apart_in_the_transaction_of_its_message(
     doors: tuple[Process, Process], pool: asyncpg.Pool, decided_under_locks: list[int]
 ) -> None:
     account, (door, _) = await make_account(pool), doors
     await door.send(account)
 
-    assert (await door.send(account, text="x" * 70 + "\n" + "0123456789\n" * 100_000)).status == "queued"
+    answers = await asyncio.gather(door.send(account, text=LARGE), door.send(account), door.send(account, text=LARGE))
 
+    assert decided_under_locks == [1]
+    for answer in answers:
+        row = await pool.fetchrow(
+            "SELECT m.size_bytes, b.mime, m.xmin = b.xmin AND m.xmin = e.xmin AS together FROM messages m "
+            "JOIN message_bodies b ON b.message_id = m.id JOIN events e ON e.message_id = m.id WHERE m.id = $1",
+            message_id(answer),
+        )
+        assert row is not None
+        assert row["together"]
+        assert len(row["mime"]) == row["size_bytes"]
+    assert await history.chain_holds(pool, account)
+
+
+async def test_a_large_message_that_is_refused_leaves_no_body(
+    doors: tuple[Process, Process], pool: asyncpg.Pool, decided_under_locks: list[int]
+) -> None:
+    account, (door, _) = await make_account(pool), doors
+    await door.send(account, text=LARGE)
+    await suppress(pool, account, "ann@meanwhile.test")
+
+    refusal = await door.try_send(account, to=["ann@meanwhile.test"], text=LARGE)
+
+    assert isinstance(refusal, Refusal)
     assert decided_under_locks == [1, 1]
+    assert await pool.fetchval("SELECT count(*) FROM message_bodies b JOIN messages m ON m.id = b.message_id") == (
+        await pool.fetchval("SELECT count(*) FROM message_bodies")
+    )
+
+
+async def test_small_messages_do_not_wait_for_large_ones(doors: tuple[Process, Process], pool: asyncpg.Pool) -> None:
+    large, small, (door, _) = await make_account(pool), await make_account(pool), doors
+    await door.send(large)
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("SELECT FROM account_heads WHERE account_id = $1 FOR UPDATE", large.id)
+        waiting = asyncio.create_task(door.send(large, text=LARGE))
+        async with asyncio.timeout(PATIENCE_S):
+            while not await pool.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                await asyncio.sleep(0.01)
+
+        await door.send(small)
+
+        assert not waiting.done()
+    assert (await waiting).status == "queued"
 
 
 async def test_processes_that_accept_in_turn_count_each_message_and_never_fork_the_chain(

@@ -103,6 +103,17 @@ async def test_parallel_senders_of_several_processes_make_the_week_once_and_all_
     assert found == len(answers)
 
 
+async def test_a_large_body_makes_its_week_and_is_stored_once(door: Process) -> None:
+    account = await make_account(door.pool)
+    for _ in range(2):  # first under the locks, then in one call
+        await lose(door.pool)
+        found = await door.send(account, text="0123456789\n" * 50_000)
+        assert found.status == "queued"
+
+        rows = await door.pool.fetch("SELECT octet_length(mime) AS size FROM message_bodies")
+        assert [row["size"] > 500_000 for row in rows] == [True]
+
+
 async def test_a_batch_that_is_stored_the_sure_way_is_stored_once(door: Process) -> None:
     account = await make_account(door.pool)
     await door.send(account)

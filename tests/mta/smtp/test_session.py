@@ -108,6 +108,15 @@ def test_stuffing_can_be_undone_and_never_ends_the_content_early(lines: list[byt
     assert undone == whole.removesuffix(b"\r\n")
 
 
+@pytest.mark.parametrize("dots", [0, 3, 2_000])  # in lines before
+@pytest.mark.parametrize("line", [b"", b".", b"..", b".a", b"a."])
+def test_large_content_is_stuffed_as_small_content_is(dots: int, line: bytes) -> None:
+    base64 = (b"A" * 76 + b"\r\n") * 500
+    content = b"a.b\r\n" * dots + base64 + line + b"\r\n" + base64
+
+    assert dot_stuffed(content) == [content.replace(b"\r\n.", b"\r\n..")]
+
+
 def test_extensions_are_read_whatever_their_case_and_order() -> None:
     features = ServerFeatures.parsed(["size 35882577", "Pipelining", "SMTPUTF8", "X-ODD", "", "8bitmime", "CHUNKING"])
     assert features == ServerFeatures(
