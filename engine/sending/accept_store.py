@@ -39,8 +39,6 @@ _UNSUPPRESSED = RowSet(
     Column("account_id", "uuid", itemgetter(0), repeats=True), Column("address", "text", itemgetter(1)),
 )  # fmt: skip
 
-REPLAN_S = 10.0  # what acceptance looks up grows slowly, and a lone message should not wait for new plans
-
 _SQL = Queries.beside(__file__, "accept.sql")
 _REPLAYS = _SQL.command("replays")
 _INSERT = _SQL.wide(
@@ -49,11 +47,11 @@ _INSERT = _SQL.wide(
 )  # fmt: skip
 _ACCEPT = _SQL.session_function(
     "accept", COUNTED, _UNSUPPRESSED, *accepted_rows.CONTENT, log.UNSEALED, log.EVENT,
-    returns="text", types={"wait": "interval"}, replan_s=REPLAN_S, **log.SEALING,
+    returns="text", types={"wait": "interval"}, **log.SEALING,
 )  # fmt: skip
 _ACCEPT_COPIES = _SQL.session_function(
     "accept_copies", COUNTED, _UNSUPPRESSED, broadcast_copies.MARK, unsubscribes.LINK, *accepted_rows.CONTENT,
-    log.UNSEALED, log.EVENT, returns="text", types={"wait": "interval"}, replan_s=REPLAN_S,
+    log.UNSEALED, log.EVENT, returns="text", types={"wait": "interval"},
     **log.SEALING, **broadcast_copies.COPIES, links_stored=unsubscribes.LINKS_STORED,
 )  # fmt: skip
 _STORED = _SQL.command("stored_message")

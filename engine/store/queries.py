@@ -96,18 +96,17 @@ class SessionFunction(Query):
     work beside each other. The `.sql` file holds its body; arguments are as in a wide statement.
 
     Its statements are planned once for all arguments: planning `accept` for each call took twice as long as the rest of
-    the call. A session that calls it discards its plans every `replan_s` seconds, because a plan made while a table was
+    the call. A session that calls it discards its plans every second, because a plan made while a table was
     small may read the whole table when it is large.
     """
 
-    def __init__(self, path: Path, name: str, statement: WideStatement, returns: str, replan_s: float) -> None:
+    def __init__(self, path: Path, name: str, statement: WideStatement, returns: str) -> None:
         types = ", ".join(statement.types)
         body = f"LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $function${statement.sql}$function$"
         super().__init__(path, name, f"CREATE OR REPLACE FUNCTION pg_temp.{name}({types}) RETURNS {returns} {body}")
         self._statement = statement
         places = ", ".join([f"${place}" for place in range(1, len(statement.types) + 1)])
         self._call = f"SELECT pg_temp.{name}({places})"
-        self._replan_s = replan_s
         self._replan_at: WeakKeyDictionary[Conn, float] = WeakKeyDictionary()  # of sessions that have it; monotonic
 
     async def prepare(self, connection: Conn) -> None:
@@ -120,7 +119,7 @@ class SessionFunction(Query):
             return
         await connection.execute(self.sql if replan_at is None else "DISCARD PLANS")
         if replan_at is not None or not connection.is_in_transaction():  # else a rollback would remove it
-            self._replan_at[connection] = now + self._replan_s
+            self._replan_at[connection] = now + REPLAN_S
 
     async def run(self, connection: Conn, *sets: Arrays, **single: object) -> object:
         """Call the function; return its result."""
@@ -161,12 +160,11 @@ class Queries:
         *sets: RowSet[Any],
         returns: str,
         types: Mapping[str, str],
-        replan_s: float = REPLAN_S,
         **fragments: str,
     ) -> SessionFunction:
         """Return a function with these row sets as parameters, and with single ones of these PostgreSQL types."""
         statement = WideStatement(self._texts[name], sets, self._fragments | fragments, types)
-        return SessionFunction(self.path, name, statement, returns, replan_s)
+        return SessionFunction(self.path, name, statement, returns)
 
     def fragment(self, name: str) -> str:
         """Return the text of a fragment. Statements of the same file include it as `:name`."""

@@ -6,6 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from engine.store import queries
 from engine.store.queries import REGISTRY, Queries, SessionFunction
 
 TEXT = """
@@ -57,8 +58,11 @@ async def test_statements_of_a_function_are_planned_for_all_arguments(tmp_path: 
         assert await session.fetchval("SHOW plan_cache_mode") == "auto"
 
 
-async def test_a_session_discards_plans_that_are_too_old(tmp_path: Path, pool: asyncpg.Pool) -> None:
-    doubled = declared(tmp_path, "doubled", returns="integer", types={"number": "integer"}, replan_s=0.0)
+async def test_a_session_discards_plans_that_are_too_old(
+    tmp_path: Path, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "REPLAN_S", 0.0)
+    doubled = declared(tmp_path, "doubled", returns="integer", types={"number": "integer"})
     statements: list[str] = []
     async with pool.acquire() as session:
         with session.query_logger(lambda one: statements.append(one.query)):
