@@ -95,9 +95,9 @@ class SessionFunction(Query):
     It is part of the program, not of the database: changing it needs no migration, and two versions of the program
     work beside each other. The `.sql` file holds its body; arguments are as in a wide statement.
 
-    Its statements are planned once for all arguments: in a new database PostgreSQL planned `accept` for each call, which
-    took as long as the rest of it. A session that calls it discards its plans every second, because a plan made while a
-    table was small may read the whole table when it is large.
+    Its statements are planned once for all arguments: in a new database PostgreSQL planned `accept` for each call,
+    which took as long as the rest of it. A session that calls it discards its plans every second, because a plan made
+    while a table was small may read the whole table when it is large.
     """
 
     def __init__(self, path: Path, name: str, statement: WideStatement, returns: str) -> None:
