@@ -132,8 +132,10 @@ class Storer:
         counted = batch_counts.counted(cached, held, result.entries, reserve=self._reserve if has_copies else 0.0)
         recipients = [(one.account_id, recipient.canonical) for one in result.stored for recipient in one.recipients]
         events, _ = log.unsealed([one.account_id for one in counted], result.entries)
+        function = _ACCEPT_COPIES if has_copies else _ACCEPT
+        await function.prepare(connection)  # before a transaction with large bodies
         call = partial(
-            (_ACCEPT_COPIES if has_copies else _ACCEPT).run,
+            function.run,
             connection,
             COUNTED.of(counted),
             _UNSUPPRESSED.of(recipients),
