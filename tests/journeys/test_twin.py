@@ -43,7 +43,7 @@ def test_mail_from_outside_is_received_and_answered(twin):
 def test_posts_may_be_doubled_and_change_places(twin):
     hook = twin.webhooks
     twin.client.emails.send(from_=f"hello@{twin.domain}", to="ann@example.com", subject="Hi", text="Hi")
-    hook.wait_for("delivered")
+    twin.settle()
     seen = []
     hook.hand_to(lambda body, headers: seen.append(body), times=2, seed=1)
     assert len(seen) == 2 * len(hook.posts)

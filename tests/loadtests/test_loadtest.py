@@ -159,7 +159,7 @@ def test_ratios_are_taken_within_a_pair() -> None:
 
 def test_every_name_in_a_peer_configuration_is_replaced(tmp_path: Path) -> None:
     place = PeerPlace(tmp_path, 2601, 2602, 2603, tmp_path / "key.pem")
-    more = dict.fromkeys(("MILTER", "FILTER", "PROGRAMS", "DOMAIN", "UID", "GID"), "")
+    more = dict.fromkeys(("MILTER", "FILTER", "PROGRAM", "PROGRAMS", "DOMAIN", "USER", "UID", "GID"), "")
 
     for file in CONFIGURATIONS.rglob("*"):
         if file.is_file():
