@@ -1,5 +1,6 @@
 """Journeys without a mouse: every control is reached by Tab, and focus is kept after dialogs."""
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.harness.browser import ConsolePage
@@ -51,6 +52,43 @@ async def test_a_dialog_gives_the_focus_back(page: ConsolePage) -> None:
     await page.page.keyboard.press("Escape")
     await expect(dialog).to_have_count(0)
     assert (await page.page.evaluate(_FOCUSED)).startswith("New stream")
+
+
+@pytest.mark.parametrize(
+    ("path", "opener", "fields", "heading"),
+    [
+        ("/domains", "Add domain", {"Return path label": "rp", "Domain": "enter.test"}, "enter.test"),
+        ("/lists", "New list", {"Description": "Made by Enter", "Name": "By Enter"}, "By Enter"),
+    ],
+)
+async def test_enter_in_any_field_sends_a_dialog(
+    page: ConsolePage, path: str, opener: str, fields: dict[str, str], heading: str
+) -> None:
+    await page.go(path)
+    await page.settled()
+    await page.page.get_by_role("button", name=opener).first.click()
+    dialog = page.page.get_by_role("dialog")
+    for name, text in fields.items():
+        await page.page.keyboard.press("Enter")
+        await expect(dialog).to_be_visible()  # a required field is still empty
+        await dialog.get_by_label(name, exact=True).fill(text)
+    await dialog.get_by_label(next(iter(fields)), exact=True).press("Enter")
+    await expect(dialog).to_have_count(0)
+    await expect(page.page.get_by_text(heading).first).to_be_visible()
+
+
+async def test_ctrl_enter_sends_a_dialog_from_a_text_area(page: ConsolePage) -> None:
+    await page.go("/webhooks")
+    await page.page.get_by_role("button", name="Add endpoint").first.click()
+    dialog = page.page.get_by_role("dialog", name="Add an endpoint")
+    await dialog.get_by_role("textbox", name="URL").fill("https://people.test/hook")
+    await dialog.get_by_text("Limit it to domains or streams").click()
+    headers = dialog.get_by_label("Headers of every post")
+    await headers.fill("X-Shop: 1")
+    await headers.press("Enter")
+    await expect(dialog).to_be_visible()
+    await headers.press("Control+Enter")
+    await expect(page.page.get_by_role("dialog", name="Signing secret")).to_be_visible()
 
 
 async def test_rows_are_walked_and_opened_by_keyboard(page: ConsolePage) -> None:

@@ -285,7 +285,19 @@ export function Segments({ label, options, value, onValue }) {
   return html`<div class="segments" role="group" aria-label=${label}>${options.map(([one, text]) => html`<button type="button" aria-pressed=${one === value ? "true" : "false"} onClick=${() => onValue(one)}>${text}</button>`)}</div>`;
 }
 
-/** A modal dialog, open while it is rendered. Esc and a press beside it call `onClose`. */
+const NOT_TYPED = new Set(["checkbox", "radio", "file", "button", "submit", "reset", "color", "range", "search"]);
+
+/** True if the key sends what is filled in: Enter in a field of one line, Ctrl+Enter or ⌘+Enter anywhere. */
+function sends(event) {
+  if (event.key !== "Enter" || event.isComposing || event.defaultPrevented) return false;
+  const field = event.target;
+  return event.ctrlKey || event.metaKey || (field instanceof HTMLInputElement && !NOT_TYPED.has(field.type));
+}
+
+/**
+ * A modal dialog, open while it is rendered. Esc and a press beside it call `onClose`. A key that sends presses the
+ * primary button of `foot`, which is outside the forms: browsers look for a submit button within.
+ */
 export function Dialog({ title, onClose, children, foot, wide, kind }) {
   const element = useRef(null);
   const id = useId();
@@ -303,7 +315,13 @@ export function Dialog({ title, onClose, children, foot, wide, kind }) {
     onClose();
   };
   const beside = (event) => { if (event.target === element.current) onClose(); };
-  return html`<dialog ref=${element} class=${classes(wide && "wide", kind)} aria-labelledby=${id} onCancel=${cancel} onMouseDown=${beside}>
+  const keys = (event) => {
+    const button = element.current.querySelector(".dialog-foot .button.primary");
+    if (!button || event.target.closest("dialog") !== element.current || !sends(event)) return;
+    event.preventDefault();
+    if ([...element.current.querySelectorAll("form")].every((form) => form.reportValidity())) button.click();
+  };
+  return html`<dialog ref=${element} class=${classes(wide && "wide", kind)} aria-labelledby=${id} onCancel=${cancel} onMouseDown=${beside} onKeyDown=${keys}>
     <div class="dialog-head"><h2 id=${id}>${title}</h2><${Button} kind="quiet" icon="x" label="Close" onClick=${onClose} /></div>
     <div class="dialog-body">${children}</div>
     ${foot && html`<div class="dialog-foot">${foot}</div>`}

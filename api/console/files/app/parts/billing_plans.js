@@ -87,7 +87,7 @@ function CheckoutDialog({ plan, price, interval, state, onClose }) {
   return html`<${Dialog} title=${`${named(plan.plan)}, paid by the ${interval}`} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Continue<//>`}>
     <${Form} onSubmit=${submit}>
       <p><strong>${money(price.amount, price.currency)}</strong> a ${interval}, without tax. ${isSmaller(state, plan.plan, interval) ? html`The change holds from the end of the paid period on, <${Time} at=${state.currentPeriodEnd} />; nothing is paid now.` : "The next page shows the sum with tax and after the credit for unused time; you pay there. Card data never reach this service."}</p>
-      <${BillingFields} values=${values} setValues=${setValues} error=${error} /><button type="submit" hidden></button>
+      <${BillingFields} values=${values} setValues=${setValues} error=${error} />
     <//>
   <//>`;
 }

@@ -108,7 +108,6 @@ function Confirmed({ what, onClose, onDone }) {
       <${PasswordField} hint="Leave it empty if you sign in without a password." required=${false} autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />
       <${TextField} label="Code" hint="From the app, or a recovery code." mono autocomplete="one-time-code" required maxlength="32" value=${code} onValue=${setCode} error=${fieldError(error, "code")} />
       <${ErrorNote} error=${error} fields=${["password", "code"]} />
-      <button type="submit" hidden></button>
     <//>
   <//>`;
 }

@@ -86,7 +86,7 @@ function EditDialog({ row, onClose }) {
     <${Form} onSubmit=${submit}>
       <${TextField} label="Name" required maxlength="120" autofocus value=${name} onValue=${setName} error=${fieldError(error, "name")} />
       <${TextField} label="Messages per month (optional)" hint="At most this many of your own allowance. Empty: your allowance is the only limit." type="number" min="0" max="2147483647" step="1" value=${limit} onValue=${setLimit} error=${fieldError(error, "monthlyLimit")} />
-      <${ErrorNote} error=${error} fields=${["name", "monthlyLimit"]} /><button type="submit" hidden></button>
+      <${ErrorNote} error=${error} fields=${["name", "monthlyLimit"]} />
     <//>
   <//>`;
 }
