@@ -31,11 +31,6 @@ def work() -> None:
         json.loads(_JSON)
 
 
-def sleep(seconds: float) -> None:
-    """Give the processor away."""
-    time.sleep(seconds)
-
-
 def spin(seconds: float) -> None:
     """Keep the processor busy without touching memory."""
     end = time.perf_counter() + seconds
@@ -61,9 +56,9 @@ def cost_us(between: Callable[[float], None], apart_s: float) -> float:
 
 def main() -> None:
     """Print the table."""
-    cost_us(sleep, 0)
+    cost_us(time.sleep, 0)
     print(f"back to back      {cost_us(lambda _: None, 0):7.0f} µs")
-    for between in (sleep, spin):
+    for between in (time.sleep, spin):
         for apart_ms in APART_MS:
             print(f"{between.__name__:5} {apart_ms:5} ms    {cost_us(between, apart_ms / 1000):7.0f} µs")
     print(f"read 8 MB         {cost_us(read_memory, 0):7.0f} µs")

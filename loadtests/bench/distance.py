@@ -49,7 +49,7 @@ class Distance:
 
 
 class _End(asyncio.Protocol):
-    """One end of a relayed connection: what it receives is written to the `other` half a round trip later."""
+    """Write what one end of a connection receives to the `other` end half a round trip later."""
 
     def __init__(self, delay_s: float) -> None:
         self.other: _End | None = None
@@ -91,7 +91,7 @@ class _End(asyncio.Protocol):
 
 
 class _Near(_End):
-    """The client's end, which opens the other one."""
+    """Take the client's connection, and open the one to the server."""
 
     def __init__(self, distance: Distance) -> None:
         super().__init__(distance.rtt_s / 2)
