@@ -16,7 +16,7 @@ from engine.store.database_errors import DatabaseError
 
 _CACHED: Final = 100_000
 _PUBLISHED_S: Final = 1.0
-_DATABASE_S: Final = 0.8  # shorter than resolvers' time-outs: an answer without TXT is better than none
+_DATABASE_S: Final = 2.0  # shorter than the 3 s that the service's resolver waits for an answer
 
 
 class RecordsUnavailable(RuntimeError):  # noqa: N818 - named for what happened
