@@ -1,5 +1,6 @@
 """The frame around every page: keys, palette, theme, calls, lost sessions and lost networks."""
 
+import pytest
 from playwright.async_api import Browser, expect
 
 from loadtests.kit.service import Service
@@ -36,6 +37,19 @@ async def test_the_palette_finds_pages_and_pasted_ids(page: ConsolePage) -> None
     await search.fill("alerts")
     await page.page.keyboard.press("Enter")
     await expect(page.page.get_by_role("heading", level=1, name="Alerts")).to_be_visible()
+
+
+@pytest.mark.parametrize("action", ["Create an API key", "Add a domain", "Add a webhook", "Invite a person"])
+async def test_an_action_of_the_palette_opens_its_dialog(page: ConsolePage, action: str) -> None:
+    await page.go("/")
+    await page.page.keyboard.press("Control+k")
+    await page.page.get_by_role("combobox", name="Page, action, id or address").fill(action)
+    await expect(page.page.get_by_role("option").first).to_contain_text(action)
+    await page.page.keyboard.press("Enter")
+    await expect(page.page.get_by_role("dialog").get_by_role("textbox").first).to_be_focused()
+    await page.page.keyboard.press("Escape")
+    await expect(page.page.get_by_role("dialog")).to_have_count(0)
+    assert "new" not in page.page.url
 
 
 async def test_the_calls_behind_a_page_are_shown_as_code(page: ConsolePage) -> None:

@@ -1,6 +1,6 @@
 // The address of the page, and moving between pages without loading a document.
-import { BASE, CONSOLE, pageCalls } from "./api.js";
-import { computed, signal } from "./view.js";
+import { BASE, CONSOLE, pageCalls, whyNot } from "./api.js";
+import { computed, signal, useEffect } from "./view.js";
 
 const HANDED = ["token", "ticket", "error"];
 
@@ -58,6 +58,16 @@ export function setQuery(changes, { push = false } = {}) {
   const text = query.toString();
   history[push ? "pushState" : "replaceState"](null, "", `${window.location.pathname}${text ? `?${text}` : ""}`);
   location.value = read();
+}
+
+/** Call `open` where an address asks for a new thing (`?new=1`) and the person's role may make it; the address loses that part. */
+export function useAskedForNew(role, open) {
+  const asked = location.value.query.has("new");
+  useEffect(() => {
+    if (!asked) return;
+    setQuery({ new: null });
+    if (!whyNot(role)) open();
+  }, [asked]);
 }
 
 /** Called with a text while a page has unsaved changes; returns a function that ends the guard. */

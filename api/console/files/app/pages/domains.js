@@ -1,6 +1,6 @@
 // Domains: the domains that an account sends from, and the set-up of one.
 import { call, useAction, usePages } from "../core/api.js";
-import { go } from "../core/router.js";
+import { go, useAskedForNew } from "../core/router.js";
 import { Button, Chip, Dialog, Empty, ErrorNote, fieldError, Form, PageHead, TextField, Time } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { html, useState } from "../core/view.js";
@@ -11,6 +11,7 @@ export { Domain } from "../parts/domain_setup.js";
 export function Domains() {
   const state = usePages("GET /v1/domains", {}, { pollMs: true });
   const [adding, setAdding] = useState(false);
+  useAskedForNew("member", () => setAdding(true));
   const add = html`<${Button} kind="primary" icon="plus" role="member" onClick=${() => setAdding(true)}>Add domain<//>`;
   const columns = [
     { title: "Domain", cell: (row) => row.name },

@@ -1,6 +1,6 @@
 // API keys, and the settings for sending by SMTP and HTTP.
 import { call, useAction, usePages } from "../core/api.js";
-import { location, setQuery } from "../core/router.js";
+import { location, setQuery, useAskedForNew } from "../core/router.js";
 import { Button, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, PageHead, SecretDialog, SelectField, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { ago, dateTime, html, serviceNow, useState } from "../core/view.js";
@@ -19,6 +19,7 @@ export function ApiKeys() {
   const shown = location.value.query.get("show") ?? "live";
   const [open, setOpen] = useState(null); // {kind, row}
   const [made, setMade] = useState(null); // the reply with the token
+  useAskedForNew("admin", () => setOpen({ kind: "new" }));
   const close = (changed) => {
     setOpen(null);
     if (changed) state.reload({ keep: true });

@@ -1,5 +1,6 @@
 // The people of the account: members, invitations, seats. Sub-accounts are beside them.
 import { call, hasRole, session, useCall, whyNot } from "../core/api.js";
+import { useAskedForNew } from "../core/router.js";
 import { Button, Card, Chip, Confirm, Empty, Menu, PageHead, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { html, useState } from "../core/view.js";
@@ -15,6 +16,7 @@ const called = (one) => one.name ?? one.email;
 export function Team() {
   const state = useCall("GET /v1/team", {}, { pollMs: true, whole: "members" });
   const [open, setOpen] = useState(null); // {what, row}
+  useAskedForNew("admin", () => setOpen({ what: "invite" }));
   const { data } = state;
   const close = (done) => {
     setOpen(null);

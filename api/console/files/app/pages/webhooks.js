@@ -1,6 +1,6 @@
 // Webhooks: endpoints, and the workbench of one endpoint.
 import { usePages } from "../core/api.js";
-import { go } from "../core/router.js";
+import { go, useAskedForNew } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Button, Chip, Empty, Menu, PageHead, SecretDialog, Time } from "../core/ui.js";
 import { Table } from "../core/table.js";
@@ -15,6 +15,7 @@ export function Webhooks() {
   const state = usePages("GET /v1/webhooks", {}, { pollMs: true });
   const [open, setOpen] = useState(null); // {kind, row}
   const [made, setMade] = useState(null);
+  useAskedForNew("member", () => setOpen({ kind: "new" }));
   const close = (changed) => {
     setOpen(null);
     if (changed) state.reload({ keep: true });

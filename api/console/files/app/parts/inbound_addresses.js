@@ -1,5 +1,6 @@
 // Claimed addresses: claim, label, disable, delete; the managed receiving domain.
 import { call, useAction, useCall, usePages } from "../core/api.js";
+import { useAskedForNew } from "../core/router.js";
 import { Button, Card, Chip, Confirm, Code, CopyLine, Dialog, Empty, ErrorNote, fieldError, Form, Menu, SelectField, TextField, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { html, number, useState } from "../core/view.js";
@@ -16,6 +17,7 @@ export function InboundAddresses({ service }) {
     state.reload();
     me.reload();
   };
+  useAskedForNew("member", () => setOpen({ kind: "claim" }));
   const limit = me.data?.limits.find((one) => one.resource === "inbound_addresses");
   const claim = html`<${Button} kind="primary" icon="plus" role="member" why=${whyFull(limit)} onClick=${() => setOpen({ kind: "claim" })}>Claim address<//>`;
   return html`<div class="stack">
