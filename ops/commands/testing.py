@@ -36,8 +36,8 @@ def test(*, quick: bool, browser: bool, everything: bool, arguments: tuple[str, 
 
     The last line but one lists skipped tests and why: tests of programs that are not installed, and tests marked
     `hosts`, which create network namespaces as root (`ops test -m hosts`). The tests of the console (`--browser` or
-    `--all`) need Chromium: WAYBILL_CHROMIUM, or one of Debian's packages `chromium-headless-shell` and `chromium`. Some of them
-    run in Firefox as well, if `firefox-esr` is installed.
+    `--all`) need Chromium: WAYBILL_CHROMIUM, or one of Debian's packages `chromium-headless-shell` and `chromium`.
+    Some run in Firefox as well, if `firefox-esr` is installed.
     """
     raise click.exceptions.Exit(run(list(arguments), quick=quick, browser=browser, everything=everything))
 
