@@ -74,7 +74,7 @@ class GuideText(Struct, frozen=True):
         return _LINK.findall(self.prose)
 
     def rows(self, first: str) -> Iterator[list[str]]:
-        """The rows of each table whose head begins with `first`, as lists of cells."""
+        """The rows of each table whose head begins with `first`, in lower case, as lists of cells."""
         inside = False
         for line in self.prose.splitlines():
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
@@ -84,7 +84,7 @@ class GuideText(Struct, frozen=True):
                 if not set(cells[0]) <= set("-: "):
                     yield cells
             else:
-                inside = cells[0] == first
+                inside = cells[0].lower() == first
 
 
 def names_in(cell: str) -> list[str]:
