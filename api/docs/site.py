@@ -29,6 +29,7 @@ FILES: Final = Path(__file__).parent / "files"
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 RUNBOOKS: Final = Path(__file__).parents[2] / "ops" / "runbooks"  # beside the code in a checkout; else left out
 DECISIONS: Final = RUNBOOKS.parent / "decisions"
+DEPLOY: Final = RUNBOOKS.parent / "deploy"
 FILES_PATH: Final = "/docs-files"
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 _EXTERNAL: Final = ("http://", "https://", "mailto:", "#")
@@ -80,6 +81,7 @@ class SiteBuilder:
         files |= self._lists(pages)
         files |= {_served(f"scripts/{path.name}"): _file(path) for path in sorted(SCRIPTS.glob("*.py"))}
         files |= {f"{FILES_PATH}/{path.name}": _file(path) for path in sorted(FILES.glob("*.*"))}
+        files |= {_served(f"deploy/{name}"): StaticFile.of(path.read_bytes(), ".txt") for name, path in _deployment()}
         return DocumentationSite(files)
 
     def _missing(self) -> SitePage:
@@ -225,6 +227,13 @@ class SiteBuilder:
 
 def _served(path: str) -> str:
     return f"/docs/{path}".rstrip("/")
+
+
+def _deployment() -> Iterator[tuple[str, Path]]:
+    """Yield the files of `ops/deploy` with their path below it, which the guides link to."""
+    for path in sorted(DEPLOY.rglob("*")):
+        if path.is_file() and path.suffix != ".md":
+            yield path.relative_to(DEPLOY).as_posix(), path
 
 
 def _file(path: Path) -> StaticFile:

@@ -15,7 +15,7 @@ from api.docs.error_texts import ERROR_TEXTS
 from api.docs.guides import FOLDER, guide, guides
 from api.docs.markdown import render
 from api.docs.samples import FOREIGN
-from api.docs.site import DocumentationSite, SiteBuilder
+from api.docs.site import DEPLOY, DocumentationSite, SiteBuilder
 from api.http.client_names import client_method, python_name
 from api.http.service_addresses import filled
 from api.http.static_files import PAGE_POLICY
@@ -112,7 +112,9 @@ def test_the_search_index_finds_sections_by_their_address(site: DocumentationSit
 
 
 def test_pages_name_the_ports_of_the_running_service(site: DocumentationSite) -> None:
-    past_or_defaults = ("/docs/decisions/", "/docs/operating/settings", "/docs/search.json", "/llms", "/docs/llms")
+    past_or_defaults = (
+        "/docs/decisions/", "/docs/operating/settings", "/docs/search.json", "/llms", "/docs/llms", "/docs/deploy/",
+    )  # fmt: skip
     texts = {path: file.plain.decode("utf-8", "replace") for path, file in site.files.items()}
     wrong = {path: found[0] for path, text in texts.items()
              if not path.startswith(past_or_defaults) and (found := DEFAULT_PORT.search(text))}  # fmt: skip
@@ -121,6 +123,16 @@ def test_pages_name_the_ports_of_the_running_service(site: DocumentationSite) ->
     assert 'smtplib.SMTP("127.0.0.1", 18081' in texts["/docs/smtp.md"]
     assert "smtp://127.0.0.1:18083" in texts["/docs/inbound.md"]
     assert "--server 127.0.0.1:18083" in texts["/docs/operating/inbound.md"]
+
+
+def test_the_files_for_an_installation_are_served_as_text(site: DocumentationSite) -> None:
+    served = {path: file for path, file in site.files.items() if path.startswith("/docs/deploy/")}
+    kept = [one for one in DEPLOY.rglob("*") if one.is_file() and one.suffix != ".md"]
+
+    assert len(served) == len(kept) > 20
+    for one in kept:
+        file = served[f"/docs/deploy/{one.relative_to(DEPLOY).as_posix()}"]
+        assert (file.media, file.plain) == ("text/plain; charset=utf-8", one.read_bytes())
 
 
 def test_the_console_names_no_default_port() -> None:

@@ -78,6 +78,8 @@ def leads(guide: GuideText, link: str) -> bool:
         return not anchor or anchor in set(REGISTRY)
     if page == "api" or page in RUNBOOKS:
         return not anchor
+    if page.startswith("deploy/"):
+        return (ROOT / "ops" / page).is_file() and not anchor
     target = guides().get(page) if page else guide
     return target is not None and (not anchor or anchor in target.anchors)
 

@@ -101,7 +101,8 @@ def _arguments(program: str, config: Path) -> Sequence[str]:
     }[program]
 
 
-def _nginx(servers: str, folder: Path) -> str:
+def nginx_around(servers: str, folder: Path) -> str:
+    """Return a whole configuration of nginx with these servers, whose files are all in `folder`."""
     user = "user root;\n" if os.geteuid() == 0 else ""
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     temporary = "\n".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
@@ -112,7 +113,7 @@ def _nginx(servers: str, folder: Path) -> str:
 def _plain_nginx(*directives: str) -> Callable[[Site], str]:
     def write(site: Site) -> str:
         location = "\n".join([f"proxy_pass http://{site.api};", *directives])
-        return _nginx(f"server {{ listen {site.listen}; location / {{ {location} }} }}", site.folder)
+        return nginx_around(f"server {{ listen {site.listen}; location / {{ {location} }} }}", site.folder)
 
     return write
 
@@ -120,7 +121,7 @@ def _plain_nginx(*directives: str) -> Callable[[Site], str]:
 def _shipped_nginx(site: Site) -> str:
     pem = _certificate(site.folder)
     text = _with_api("nginx.conf", site).replace("listen 443", f"listen {site.listen}")
-    return _nginx(re.sub(r"(ssl_certificate(?:_key)?) \S+;", rf"\1 {pem};", text), site.folder)
+    return nginx_around(re.sub(r"(ssl_certificate(?:_key)?) \S+;", rf"\1 {pem};", text), site.folder)
 
 
 def _haproxy(sections: str) -> str:
