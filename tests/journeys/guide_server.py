@@ -37,8 +37,8 @@ _PROGRAMS = {
     "systemd-tmpfiles": 'command -v /usr/bin/systemd-tmpfiles >/dev/null &&'
                         ' exec /usr/bin/systemd-tmpfiles --root="$ROOT" "$@"',
     # Knows the units that were installed; nothing runs under systemd here.
-    "systemctl": 'for name; do\n  case $name in waybill*.*) ls "$ROOT"/etc/systemd/system/$name >/dev/null || exit 5;;\n'
-                 '  esac\ndone\n'
+    "systemctl": 'for name; do\n  case $name in waybill*.*)\n'
+                 '    ls "$ROOT"/etc/systemd/system/$name >/dev/null || exit 5;;\n  esac\ndone\n'
                  '[[ " $* " != *" is-active "* ]]',
     "journalctl": 'cat "$UP_LOG"',
     "curl": 'exec /usr/bin/curl --connect-to "$HOST:443:127.0.0.1:$PROXY_PORT" --cacert "$CERTIFICATE" "$@"',
@@ -90,9 +90,7 @@ class GuideServer:
         """Run one block of a guide; return its status and what it printed."""
         lines = [line for line in text.splitlines() if not is_left_out(line)]
         kept = f'declare -p ACCOUNT KEY >> "{self._variables}" 2>/dev/null'
-        script = (
-            f'. "{self._variables}"; set -o pipefail\n{self.here(chr(10).join(lines))}\nstatus=$?; {kept}; exit $status'
-        )
+        script = f'. "{self._variables}"\n{self.here(chr(10).join(lines))}\nstatus=$?; {kept}; exit $status'
         path = f"{self.root}/usr/local/bin:{os.environ['PATH']}:/usr/sbin"
         done = subprocess.run(
             ["bash", "-c", script], check=False, env={**os.environ, **self._environ, "PATH": path}, text=True,
@@ -119,7 +117,8 @@ class GuideServer:
         for name, value in self._closed_network().items():
             self.service.set(name, value)
         self.service.start()
-        kept = {name: value for name, value in self.service.environ.items() if name.startswith("WAYBILL_")}
+        environ = self.service.environ
+        kept = {name: environ[name] for name in environ if name.startswith("WAYBILL_") and name != "WAYBILL_STATE"}
         file.write_text("".join(f"{name}='{value}'\n" for name, value in kept.items()))
 
     def back_up(self) -> tuple[int, str]:
@@ -162,4 +161,5 @@ def is_left_out(line: str) -> bool:
 
 def _settings(file: Path) -> dict[str, str]:
     lines = [line for line in file.read_text().splitlines() if line.startswith("WAYBILL_")]
-    return {name.removeprefix("WAYBILL_"): value for name, value in (line.split("=", 1) for line in lines)}
+    pairs = (line.split("=", 1) for line in lines)
+    return {name.removeprefix("WAYBILL_"): value.strip("'") for name, value in pairs}

@@ -19,7 +19,7 @@ from tests.ops.proxies import Proxy, Site, nginx_around, running
 
 pytestmark = pytest.mark.journey
 
-GUIDES = ("production",)
+GUIDES = ("production", "second-host")
 ADDRESS = "192.0.2.25"
 SOURCE = "127.0.0.1"  # which mail comes from here
 RECEIVER = "mx.google.com"
