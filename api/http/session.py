@@ -13,13 +13,14 @@ from engine.people.sessions.session_auth import Person
 
 
 class PersonShown(Struct, rename="camel"):
-    """The signed-in person; `name` is null if the person has not set one."""
+    """The signed-in person; `name` and `timezone` are null if the person has not set them."""
 
     id: str
     email: str
     email_verified: bool
     name: str | None
     two_factor: bool
+    timezone: str | None
 
 
 class AccountShown(Struct, rename="camel"):
@@ -66,7 +67,12 @@ def person_of(person: Person) -> PersonShown:
     """Return the person of a session."""
     row = person.row
     return PersonShown(
-        ids.format_id(ids.Kind.USER, person.user_id), row.email, row.email_verified, row.name or None, row.has_totp
+        ids.format_id(ids.Kind.USER, person.user_id),
+        row.email,
+        row.email_verified,
+        row.name or None,
+        row.has_totp,
+        row.timezone,
     )
 
 

@@ -60,7 +60,7 @@ def test_operators_in_live_mode_need_a_session_with_a_second_factor(method: str,
     at = clock.now()
     row = SessionRow(
         id=ids.uuid7(), user_id=ids.uuid7(), account_id=ids.uuid7(), method=method, created_at=at, used_at=at,
-        role="member", email=ADDRESS, name="", display_name=None, email_verified=True, has_totp=False,
+        role="member", email=ADDRESS, name="", display_name=None, timezone=None, email_verified=True, has_totp=False,
         operator_confirmed=True, account_name="", plan="free", agreed_caps=None, account_status="active",
         is_outdated=False,
     )  # fmt: skip

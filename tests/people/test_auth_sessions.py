@@ -43,6 +43,7 @@ async def test_a_session_tells_person_account_and_csrf_token(api: Api, pool: asy
     assert answer.json["csrfToken"] == ann.csrf
     assert answer.json["user"] == {
         "id": ann.public_id, "email": ann.email, "emailVerified": True, "name": None, "twoFactor": False,
+        "timezone": None,
     }  # fmt: skip
     assert answer.json["account"]["role"] == "admin"
     assert answer.json["account"]["id"] == ids.format_id(ids.Kind.ACCOUNT, ann.account_id)

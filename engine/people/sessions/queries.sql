@@ -1,7 +1,7 @@
 -- name: find_session
 -- Read the live session with one of the digests $1, the present one first, at time $2, used after $3, with its person and account.
 SELECT s.id, s.user_id, s.account_id, s.method, s.created_at, s.used_at, m.role, u.email, u.name, u.display_name,
-       u.email_verified_at IS NOT NULL AS email_verified, u.totp_enabled_at IS NOT NULL AS has_totp,
+       u.timezone, u.email_verified_at IS NOT NULL AS email_verified, u.totp_enabled_at IS NOT NULL AS has_totp,
        u.operator_at IS NOT NULL AS operator_confirmed, a.name AS account_name, a.plan, a.agreed_caps,
        a.status AS account_status, s.digest <> ($1::bytea[])[1] AS is_outdated
 FROM sessions s

@@ -23,6 +23,7 @@ class SessionRow(Struct, frozen=True):
     email: str
     name: str
     display_name: str | None
+    timezone: str | None
     email_verified: bool
     has_totp: bool
     operator_confirmed: bool

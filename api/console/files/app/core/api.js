@@ -2,7 +2,7 @@
 //
 // An operation is named as in the documentation: "GET /v1/messages/{id}". A test compares each such text in the
 // console with the operations of the OpenAPI document.
-import { signal, useCallback, useEffect, useRef, useState, undirected } from "./view.js";
+import { setZone, signal, useCallback, useEffect, useRef, useState, undirected } from "./view.js";
 
 /** The path of the service, "/" unless it is published below another path. */
 export const BASE = new URL("../../../../", import.meta.url).pathname;
@@ -179,6 +179,7 @@ export function setSession(value) {
   csrf = known ? known.csrfToken : null;
   const before = session.peek();
   session.value = known;
+  setZone(known?.user.timezone);
   if (before !== undefined && isOther(before, known)) tellTabs(known);
   if (known && signedInAgain) {
     signInNeeded.value = false;

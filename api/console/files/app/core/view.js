@@ -1,5 +1,5 @@
 // The view library (Preact, hooks, signals, htm) under one name, and the formats of values that every page shows.
-import { h, htm } from "../../vendor/preact.mjs";
+import { computed, h, htm, signal } from "../../vendor/preact.mjs";
 
 export { h, render, Fragment, createContext, createPortal } from "../../vendor/preact.mjs";
 export {
@@ -15,9 +15,32 @@ const DAY = 24 * HOUR;
 
 const integer = new Intl.NumberFormat("en");
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const shortDay = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
-const longDay = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
+const DEVICE_ZONE = new Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** The IANA name of the time zone of all times that are shown and entered: the profile's, else that of the device. */
+export const zone = signal(DEVICE_ZONE);
+
+/** Show times in the zone `name`; null, or a zone that the browser does not know, means that of the device. */
+export function setZone(name) {
+  try {
+    new Intl.DateTimeFormat("en", { timeZone: name ?? DEVICE_ZONE });
+    zone.value = name ?? DEVICE_ZONE;
+  } catch {
+    zone.value = DEVICE_ZONE;
+  }
+}
+
+const formats = computed(() => {
+  const format = (options) => new Intl.DateTimeFormat("en-GB", { timeZone: zone.value, ...options });
+  return {
+    clock: format({ hour: "2-digit", minute: "2-digit", second: "2-digit" }),
+    minute: format({ hour: "2-digit", minute: "2-digit" }),
+    weekday: format({ weekday: "short" }),
+    shortDay: format({ day: "numeric", month: "short" }),
+    longDay: format({ day: "numeric", month: "short", year: "numeric" }),
+    parts: format({ hourCycle: "h23", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" }),
+  };
+});
 
 /** Return an integer with separators: 12,345. */
 export const number = (value) => (value == null ? "–" : integer.format(value));
@@ -91,12 +114,42 @@ export function ago(iso, now = serviceNow()) {
 
 /** Return the date in the person's zone; the year only if it is another one. */
 export function date(iso, now = serviceNow()) {
-  const at = new Date(iso);
-  return at.getFullYear() === new Date(now).getFullYear() ? shortDay.format(at) : longDay.format(at);
+  const { shortDay, longDay } = formats.value;
+  return (localTime(iso).slice(0, 4) === localTime(now).slice(0, 4) ? shortDay : longDay).format(new Date(iso));
 }
 
 /** Return date and time to the second in the person's zone: 23 Nov, 14:05:09. */
-export const dateTime = (iso) => `${date(iso)}, ${clock.format(new Date(iso))}`;
+export const dateTime = (iso) => `${date(iso)}, ${formats.value.clock.format(new Date(iso))}`;
+
+/** Return the time of day in the person's zone, to the minute: 14:05. */
+export const timeOfDay = (iso) => formats.value.minute.format(new Date(iso));
+
+/** Return the day of the week in the person's zone: Mon. */
+export const weekday = (iso) => formats.value.weekday.format(new Date(iso));
+
+/** Return a time as the value of a field for local time, to the second, in the person's zone: 2026-11-23T14:05:09. */
+export function localTime(iso) {
+  const found = Object.fromEntries(formats.value.parts.formatToParts(new Date(iso)).map(({ type, value }) => [type, value]));
+  return `${found.year.padStart(4, "0")}-${found.month}-${found.day}T${found.hour}:${found.minute}:${found.second}`;
+}
+
+/**
+ * Return the time in UTC of a local time or day ("2026-11-23T14:05", "2026-11-23") of the person's zone, null for other
+ * texts. Of a time that occurs twice the first counts; one that a clock change skips is as much later.
+ */
+export function instant(local) {
+  const wanted = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?)?$/.test(local ?? "") ? Date.parse(local.length > 10 ? `${local}Z` : local) : NaN;
+  if (Number.isNaN(wanted)) return null;
+  const shown = (at) => Date.parse(`${localTime(at)}Z`);
+  const [before, after] = [wanted - DAY, wanted + DAY].map((near) => wanted - (shown(near) - near)); // by the offsets on both sides of a change
+  return new Date(shown(before) !== wanted && shown(after) === wanted ? after : before).toISOString();
+}
+
+/** Return the beginning in UTC of a day of the person's zone ("2026-11-23"), or of the one `later` days after it. */
+export function startOfDay(day, later = 0) {
+  const at = /^\d{4}-\d\d-\d\d$/.test(day ?? "") ? Date.parse(day) : NaN;
+  return Number.isNaN(at) ? null : instant(new Date(at + later * DAY).toISOString().slice(0, 10));
+}
 
 /** Return the time in UTC to the millisecond: 2026-11-23 13:05:09.123 UTC. */
 export const utc = (iso) => new Date(iso).toISOString().replace("T", " ").replace("Z", " UTC");

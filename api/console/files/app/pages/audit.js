@@ -3,14 +3,14 @@ import { call, download, useAction, useCall, usePages } from "../core/api.js";
 import { href, location, setQuery } from "../core/router.js";
 import { Button, Card, Code, CopyLine, Dialog, Empty, ErrorNote, Facts, Notice, PageHead, SelectField, TextField, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
-import { cut, html, number, plural, useState } from "../core/view.js";
+import { cut, html, number, plural, startOfDay, useState } from "../core/view.js";
 import { pretty } from "../parts/billing_records.js";
 import { KNOWN_TYPES } from "../parts/event_types.js";
 
 /** The page of the audit log. */
 export function Audit() {
   const query = Object.fromEntries(location.value.query);
-  const filter = { type: query.type, from: startOf(query.from), until: startOf(query.until, 1) };
+  const filter = { type: query.type, from: startOfDay(query.from), until: startOfDay(query.until, 1) };
   const state = usePages("GET /v1/audit/events", { query: filter }, { pollMs: true, limit: 100 });
   const [opened, setOpened] = useState(null);
   const team = useCall("GET /v1/team", {}, { whole: "members" });
@@ -32,18 +32,10 @@ export function Audit() {
     ${opened && html`<${EventDialog} row=${opened} onClose=${() => setOpened(null)} />`}`;
 }
 
-/** Return a day of the person's calendar ("2026-11-23") as its first moment in UTC, or that of a day after it. */
-function startOf(day, after = 0) {
-  if (!/^\d{4}-\d\d-\d\d$/.test(day ?? "")) return undefined;
-  const [year, month, number_] = day.split("-").map(Number);
-  const at = new Date(year, month - 1, number_ + after);
-  return Number.isNaN(at.getTime()) ? undefined : at.toISOString();
-}
-
 function Filters({ query }) {
   const [exporting, { busy }] = useAction(async () => {
     try {
-      await download("GET /v1/audit/export", { query: { from: startOf(query.from), until: startOf(query.until, 1) } }, "audit.ndjson");
+      await download("GET /v1/audit/export", { query: { from: startOfDay(query.from), until: startOfDay(query.until, 1) } }, "audit.ndjson");
     } catch (refusal) {
       if (!refusal.type) throw refusal;
       toast(refusal.message, { tone: "bad" });

@@ -3,7 +3,7 @@ import { call, session, useAction, useCall } from "../core/api.js";
 import { go, guardLeaving, location } from "../core/router.js";
 import { isDark } from "../core/shell.js";
 import { Button, Card, Dialog, ErrorNote, Facts, fieldError, Form, Icon, Notice, PageHead, Segments, SelectField, TextField, toast } from "../core/ui.js";
-import { bytes, html, plural, useEffect, useMemo, useRef, useState } from "../core/view.js";
+import { bytes, dateTime, html, instant, plural, useEffect, useMemo, useRef, useState } from "../core/view.js";
 import { findings } from "../parts/checks.js";
 import { DataField, useLayout } from "../parts/live_preview.js";
 import { Preview } from "../parts/preview.js";
@@ -84,7 +84,7 @@ function requestOf(draft, kind) {
     ...(draft.cc && { cc: addresses(draft.cc) }),
     ...(draft.stream && { stream: draft.stream }),
     ...(draft.tags && { tags: draft.tags.split(",").map((one) => one.trim()).filter(Boolean) }),
-    ...(draft.scheduledAt && { scheduledAt: new Date(draft.scheduledAt).toISOString() }),
+    ...(draft.scheduledAt && { scheduledAt: instant(draft.scheduledAt) }),
     ...(draft.attachments.length && { attachments: draft.attachments.map(({ filename, contentType, content: data }) => ({ filename, contentType, content: data })) }),
   };
 }
@@ -150,7 +150,7 @@ function Review({ message, status, busy, onSend, onClose }) {
   const left = allowance.data?.sending.remainingToday;
   const foot = html`<${Button} onClick=${onClose}>Go on editing<//><${Button} kind="primary" icon="send" busy=${busy} onClick=${onSend}>${status === "scheduled" ? "Schedule" : "Send"} to ${plural(recipients.length, "recipient")}<//>`;
   return html`<${Dialog} title="Before it is sent" wide onClose=${onClose} foot=${foot}>
-    <${Facts} items=${[["Subject", message.subject || "(empty)"], ["To", recipients.join(", ")], ["Size", `${bytes(message.sizeBytes)} as sent`], message.scheduledAt && ["At", message.scheduledAt], left != null && ["Allowance", `${plural(left, "message")} left today; this takes ${recipients.length}`]]} />
+    <${Facts} items=${[["Subject", message.subject || "(empty)"], ["To", recipients.join(", ")], ["Size", `${bytes(message.sizeBytes)} as sent`], message.scheduledAt && ["At", dateTime(message.scheduledAt)], left != null && ["Allowance", `${plural(left, "message")} left today; this takes ${recipients.length}`]]} />
     ${suppressed.length > 0 && html`<${Notice} tone="warn" title="Suppressed:">${suppressed.join(", ")} will get nothing.<//>`}
     <ul class="stack-tight">${findings(message).map((one) => html`<li class="row"><span class=${one.tone}><${Icon} name=${one.tone === "good" ? "circle-check" : "triangle-alert"} /></span><span class="grow">${one.text}</span></li>`)}</ul>
     <${Preview} html=${message.html} text=${message.text} dark=${isDark()} title="Preview" />

@@ -3,7 +3,7 @@ import { call, useAction, useCall } from "../core/api.js";
 import { go, href } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, ErrorNote, Figures, Icon, Meter, Notice, PageHead, Skeleton, Time, toast } from "../core/ui.js";
-import { html, number, percent, shortNumber, useState, undirected } from "../core/view.js";
+import { html, number, percent, shortNumber, useState, undirected, zone } from "../core/view.js";
 import { session } from "../core/api.js";
 
 const DAYS = 30;
@@ -83,7 +83,7 @@ function Attention({ domains }) {
 }
 
 function Figures30() {
-  const stats = useCall("GET /v1/stats/messages", { query: { days: DAYS, tz: Intl.DateTimeFormat().resolvedOptions().timeZone } }, { pollMs: 30_000 });
+  const stats = useCall("GET /v1/stats/messages", { query: { days: DAYS, tz: zone.value } }, { pollMs: 30_000 });
   if (stats.error) return html`<${ErrorNote} error=${stats.error} retry=${stats.reload} />`;
   if (!stats.data) return html`<${Skeleton} />`;
   const rows = stats.data.data;

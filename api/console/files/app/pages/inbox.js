@@ -3,7 +3,7 @@ import { call, useAction, useCall, usePages } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Button, Chip, Confirm, Empty, ErrorNote, PageHead, SearchField, Segments, SelectField, TextField, toast } from "../core/ui.js";
-import { html, number, plural, useEffect, useState } from "../core/view.js";
+import { html, number, plural, startOfDay, useEffect, useState } from "../core/view.js";
 import { useLive } from "../parts/live.js";
 import { ReceivedList } from "../parts/received_list.js";
 
@@ -18,13 +18,7 @@ const FILTERS = ["search", "body", "address", "sender", "read", "spam", "routed"
 /** Return the filters of the address as those of the operation: by default, no spam. */
 function filtersOf(query) {
   const given = Object.fromEntries(FILTERS.map((name) => [name, query.get(name)]));
-  return { ...given, spam: given.spam === "any" ? null : given.spam ?? "false", from: startOf(given.from), until: startOf(given.until, 1) };
-}
-
-function startOf(day, later = 0) {
-  if (!/^\d{4}-\d{2}-\d{2}$/.test(day ?? "")) return null;
-  const [year, month, date] = day.split("-").map(Number);
-  return new Date(year, month - 1, date + later).toISOString();
+  return { ...given, spam: given.spam === "any" ? null : given.spam ?? "false", from: startOfDay(given.from), until: startOfDay(given.until, 1) };
 }
 
 export function Inbox() {

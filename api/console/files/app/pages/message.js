@@ -4,7 +4,7 @@ import { go, href, location, setQuery } from "../core/router.js";
 import { Button, Card, Chip, Code, Confirm, COPY_REFUSED, CopyLine, copyText, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { isDark } from "../core/shell.js";
 import { Table } from "../core/table.js";
-import { bytes, html, plural, useEffect, useState, undirected } from "../core/view.js";
+import { bytes, html, instant, localTime, plural, serviceNow, useEffect, useState, undirected, zone } from "../core/view.js";
 import { Preview } from "../parts/preview.js";
 import { Waybill } from "../parts/waybill.js";
 
@@ -68,22 +68,16 @@ function report(error) {
 }
 
 function Reschedule({ message, onClose }) {
-  const [at, setAt] = useState(localInput(message.scheduledAt));
-  const [save, { busy, error }] = useAction(() => call("PATCH /v1/emails/{id}/schedule", { path: { id: message.id }, body: { scheduledAt: new Date(at).toISOString() } }));
+  const [at, setAt] = useState(localTime(message.scheduledAt ?? serviceNow()).slice(0, 16));
+  const [save, { busy, error }] = useAction(() => call("PATCH /v1/emails/{id}/schedule", { path: { id: message.id }, body: { scheduledAt: instant(at) } }));
   const submit = async () => {
     if ((await save()) === undefined) return;
     toast("Rescheduled");
     onClose(true);
   };
   return html`<${Dialog} title="Reschedule" onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Reschedule<//>`}>
-    <${Form} onSubmit=${submit}><${TextField} label="Send at" type="datetime-local" required value=${at} onValue=${setAt} hint=${`In your zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}. A time in the past sends at once.`} error=${fieldError(error, "scheduledAt")} /><${ErrorNote} error=${error} fields=${["scheduledAt"]} /><//>
+    <${Form} onSubmit=${submit}><${TextField} label="Send at" type="datetime-local" required value=${at} onValue=${setAt} hint=${`In your zone, ${zone.value}. A time in the past sends at once.`} error=${fieldError(error, "scheduledAt")} /><${ErrorNote} error=${error} fields=${["scheduledAt"]} /><//>
   <//>`;
-}
-
-/** Return an ISO time as the value of a datetime-local field. */
-export function localInput(iso) {
-  const at = iso ? new Date(iso) : new Date();
-  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
 function WaybillTab({ message }) {

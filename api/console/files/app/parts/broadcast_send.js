@@ -1,7 +1,7 @@
 // Sending a broadcast: what to look at before, the number of people, now or later.
 import { call, useAction, useCall } from "../core/api.js";
 import { Button, Dialog, ErrorNote, Facts, fieldError, Form, Icon, Segments, Skeleton, TextField, toast } from "../core/ui.js";
-import { duration, html, number, plural, useState } from "../core/view.js";
+import { duration, html, instant, number, plural, useState, zone } from "../core/view.js";
 import { findings } from "./checks.js";
 
 const REVIEWED_ABOVE = 1000; // recipients of 24 hours, until the operator has approved a broadcast of the account
@@ -30,7 +30,7 @@ export function SendDialog({ broadcast, onClose }) {
   const sample = useCall("GET /v1/broadcasts/{id}/preview", { path: { id: broadcast.id }, quiet: true });
   const me = useCall("GET /v1/me", { quiet: true });
   const later = when === "later";
-  const [send, { busy, error }] = useAction(() => call("POST /v1/broadcasts/{id}/send", { path: { id: broadcast.id }, body: later ? { scheduledAt: new Date(at).toISOString() } : {} }));
+  const [send, { busy, error }] = useAction(() => call("POST /v1/broadcasts/{id}/send", { path: { id: broadcast.id }, body: later ? { scheduledAt: instant(at) } : {} }));
   const submit = async () => {
     const reply = await send();
     if (!reply) return;
@@ -47,7 +47,7 @@ export function SendDialog({ broadcast, onClose }) {
     ${sample.data && html`<${Facts} items=${[["Subject", sample.data.subject || "(empty)"], ["From", broadcast.from], ["People", people === null ? "counted at the start" : html`${plural(people, "contact")} now. Contacts in the audience when it starts get it; suppressed, unconfirmed and unsubscribed addresses are skipped.`], broadcast.perMinute && people !== null && ["Takes", `about ${duration((people / broadcast.perMinute) * 60_000)} at ${number(broadcast.perMinute)} a minute`]]} />
       <ul class="stack-tight">${sendingNotes(broadcast, sample.data, me.data).map((one) => html`<li class="row"><span class=${one.tone}><${Icon} name=${one.tone === "good" ? "circle-check" : "triangle-alert"} /></span><span class="grow">${one.text}</span></li>`)}</ul>`}
     <div class="row"><${Segments} label="When" options=${[["now", "Now"], ["later", "Later"]]} value=${when} onValue=${setWhen} /></div>
-    ${later && html`<${Form} onSubmit=${submit}><${TextField} label="Start at" type="datetime-local" required value=${at} onValue=${setAt} error=${fieldError(error, "scheduledAt")} hint=${`Your time zone: ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`} /><//>`}
+    ${later && html`<${Form} onSubmit=${submit}><${TextField} label="Start at" type="datetime-local" required value=${at} onValue=${setAt} error=${fieldError(error, "scheduledAt")} hint=${`Your time zone: ${zone.value}.`} /><//>`}
     <${ErrorNote} error=${error} fields=${["scheduledAt"]} />
   <//>`;
 }

@@ -1,7 +1,7 @@
 // The form that creates an API key.
 import { call, useAction, useCall } from "../core/api.js";
 import { Button, CheckField, Dialog, ErrorNote, fieldError, Form, Segments, SelectField, TextField } from "../core/ui.js";
-import { html, serviceNow, useState } from "../core/view.js";
+import { html, instant, serviceNow, useState } from "../core/view.js";
 import { PRESETS, presetOf, SCOPE_AREAS } from "./scopes.js";
 
 const EXPIRIES = [["", "Never"], ["7", "In 7 days"], ["30", "In 30 days"], ["90", "In 90 days"], ["365", "In a year"], ["own", "At a date"]];
@@ -64,7 +64,7 @@ function bodyOf(name, scopes, limits, expiry) {
 const wordsOf = (text) => text.split(/[\s,]+/).filter(Boolean);
 
 function expiresAt({ days, date }) {
-  if (days === "own") return date ? { expiresAt: new Date(date).toISOString() } : {};
+  if (days === "own") return date ? { expiresAt: instant(date) } : {};
   return days ? { expiresAt: new Date(serviceNow() + Number(days) * DAY_MS).toISOString() } : {};
 }
 

@@ -3,7 +3,7 @@ import { useCall } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Card, ErrorNote, Figures, SearchField, SelectField, Skeleton } from "../core/ui.js";
-import { html, percent, shortNumber } from "../core/view.js";
+import { html, percent, shortNumber, zone } from "../core/view.js";
 
 const SERIES = [["Delivered", "good", "delivered"], ["Bounced", "bad", "bounced"], ["Failed", "accent", "failed"], ["Complained", "warn", "complained"]];
 
@@ -11,8 +11,7 @@ const SERIES = [["Delivered", "good", "delivered"], ["Bounced", "bad", "bounced"
 export function MessageNumbers({ days }) {
   const query = location.value.query;
   const filters = { domain: query.get("domain") ?? "", stream: query.get("stream") ?? "", tag: query.get("tag") ?? "" };
-  const tz = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const stats = useCall("GET /v1/stats/messages", { query: { days, tz, bucket: days === "1" ? "hour" : "day", ...filters } }, { pollMs: 60_000 });
+  const stats = useCall("GET /v1/stats/messages", { query: { days, tz: zone.value, bucket: days === "1" ? "hour" : "day", ...filters } }, { pollMs: 60_000 });
   const domains = useCall("GET /v1/domains", { query: { limit: 100 }, quiet: true });
   const streams = useCall("GET /v1/streams", { query: { limit: 100 }, quiet: true });
   return html`<div class="toolbar">

@@ -46,7 +46,7 @@ function AboutYou({ profile }) {
   return html`<${Card} title="About you"><${Form} onSubmit=${save}>
     ${field("name", { label: "Name", autocomplete: "name", maxlength: 120 })}
     ${field("displayName", { label: "Display name", hint: "What your team and the people whom you invite see in place of your name.", autocomplete: "nickname", maxlength: 120 })}
-    ${field("timezone", { label: "Time zone", hint: html`For apps that read your profile. The console shows times in the zone of this device, ${here}.`, list: "zones", autocomplete: "off", placeholder: here, maxlength: 64 })}
+    ${field("timezone", { label: "Time zone", hint: html`The console shows and takes all times in this zone. Leave blank to use the zone of this device, ${here}.`, list: "zones", autocomplete: "off", placeholder: here, maxlength: 64 })}
     <datalist id="zones">${Intl.supportedValuesOf("timeZone").map((zone) => html`<option value=${zone}></option>`)}</datalist>
     ${field("signature", { label: "Signature", hint: "Text that apps put below the mail that you write.", rows: 3, maxlength: 10000 })}
     ${field("signatureAddresses", { label: "Addresses for the signature", hint: "One a line. Empty: the signature is for all your addresses.", rows: 2, error: signatureError, spellcheck: false })}

@@ -3,7 +3,7 @@ import { call, useAction, useCall, usePages } from "../core/api.js";
 import { go, location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, CopyLine, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, TextField, Time, toast } from "../core/ui.js";
-import { classes, html, number, serviceNow, useState } from "../core/view.js";
+import { classes, html, instant, localTime, number, serviceNow, useState } from "../core/view.js";
 import { EVENT_TYPES } from "./webhook_event_types.js";
 import { DeliveryDetail } from "./webhook_exchange.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "./webhook_form.js";
@@ -63,15 +63,10 @@ function Workbench({ row, reload }) {
 function filtersOf(query) {
   const hours = query.get("window") ?? "";
   // To the minute, so that the same filters give the same call until a minute has passed.
-  const from = hours === "own" ? utcOf(query.get("from")) : hours ? new Date(Math.floor((serviceNow() - Number(hours) * HOUR_MS) / 60_000) * 60_000).toISOString() : null;
-  const until = hours === "own" ? utcOf(query.get("until")) : null;
+  const from = hours === "own" ? instant(query.get("from")) : hours ? new Date(Math.floor((serviceNow() - Number(hours) * HOUR_MS) / 60_000) * 60_000).toISOString() : null;
+  const until = hours === "own" ? instant(query.get("until")) : null;
   const [state, type] = [query.get("state"), query.get("type")];
   return { state, type, hours, from, until, any: Boolean(state || type || from || until) };
-}
-
-function utcOf(local) {
-  const at = local ? new Date(local) : null;
-  return at && !Number.isNaN(at.getTime()) ? at.toISOString() : null;
 }
 
 function Filters({ filters }) {
@@ -112,8 +107,8 @@ function outcome(one) {
 function ReplayWindow({ row, filters, onClose }) {
   const [state, setState] = useState(filters.state === "delivered" ? "delivered" : "failed");
   const [type, setType] = useState(filters.type ?? "");
-  const [from, setFrom] = useState(localOf(filters.from));
-  const [until, setUntil] = useState(localOf(filters.until));
+  const [from, setFrom] = useState(filters.from ? localTime(filters.from) : "");
+  const [until, setUntil] = useState(filters.until ? localTime(filters.until) : "");
   const [done, setDone] = useState(null); // {queued, nextCursor}
   const [replay, { busy, error }] = useAction((before) => call("POST /v1/webhooks/{id}/replay", { path: { id: row.id }, body: bodyOf({ state, type, from, until, before }), timeoutMs: 60_000 }));
   const submit = async () => {
@@ -138,12 +133,5 @@ function ReplayWindow({ row, filters, onClose }) {
 }
 
 function bodyOf({ state, type, from, until, before }) {
-  return { state, ...(type && { type }), ...(from && { from: utcOf(from) }), ...(until && { until: utcOf(until) }), ...(before && { before }) };
-}
-
-/** Return a time of the API as a value of a field for local time. */
-function localOf(iso) {
-  if (!iso) return "";
-  const at = new Date(iso);
-  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return { state, ...(type && { type }), ...(from && { from: instant(from) }), ...(until && { until: instant(until) }), ...(before && { before }) };
 }
