@@ -41,7 +41,7 @@ export function Components() {
       <${Table} label="No rows" columns=${COLUMNS} state=${empty} empty=${html`<${Empty} icon="inbox" title="Nothing here yet" action=${html`<${Button} kind="primary">Begin<//>`} curl="curl …">A sentence that teaches what this is for.<//>`} />
       <${Table} label="Failed" columns=${COLUMNS} state=${{ ...empty, error: REFUSED, reload: () => {} }} />
     </section>
-    <${Card} title="Plot"><${Lazy} load=${loadPlot} name="Plot" label="Messages by day" times=${DAYS} series=${[{ label: "Delivered", colour: "good", values: DAYS.map((_, at) => 100 + at * at) }, { label: "Bounced", colour: "bad", values: DAYS.map((_, at) => at) }]} /><//>
+    <${Card} title="Plot"><${Lazy} load=${loadPlot} name="Plot" label="Messages by day" times=${DAYS} series=${[{ label: "Delivered", colour: "good", values: DAYS.map((_, at) => 100 + at * at) }, { label: "Bounced", colour: "bad", values: DAYS.map((_, at) => at) }]} rates=${[{ label: "Bounce rate", colour: "bad", values: DAYS.map((_, at) => at / (100 + at * at + at)), limit: 0.05 }]} /><//>
     <${Card} title="Dialogs"><div class="row"><${Button} onClick=${() => setOpen("dialog")}>Dialog<//><${Button} onClick=${() => setOpen("confirm")}>Confirm<//><${Button} onClick=${() => setOpen("secret")}>Secret<//><${Button} onClick=${() => toast("Saved")}>Toast<//></div><//>
     <${Card} title="Icons"><ul class="row">${Object.keys(ICONS).map((name) => html`<li title=${name} key=${name}><${Icon} name=${name} size=${20} /></li>`)}</ul><//>
   </div>

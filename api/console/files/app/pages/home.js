@@ -2,12 +2,13 @@
 import { call, useAction, useCall } from "../core/api.js";
 import { go, href } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { Button, Card, Chip, ErrorNote, Figures, Icon, Meter, Notice, PageHead, Skeleton, Time, toast } from "../core/ui.js";
-import { html, number, percent, shortNumber, useState, undirected, zone } from "../core/view.js";
+import { Button, Card, Chip, ErrorNote, Icon, Meter, Notice, PageHead, Skeleton, Time, toast } from "../core/ui.js";
+import { html, number, useState, undirected } from "../core/view.js";
 import { session } from "../core/api.js";
 
 const DAYS = 30;
-const loadPlot = () => import("../parts/plot.js");
+const LAST_DAYS = { days: DAYS };
+const loadNumbers = () => import("../parts/message_numbers.js");
 
 export function Home({ service }) {
   const domains = useCall("GET /v1/domains", { query: { limit: 20 } }, { pollMs: true });
@@ -22,7 +23,7 @@ export function Home({ service }) {
       ${!known && !error && html`<${Skeleton} lines=${6} />`}
       ${known && html`<${FirstSteps} domains=${domains.data.data} keys=${keys.data.data} messages=${newest.data.data} local=${service.local} onSent=${newest.reload} />`}
       ${known && html`<${Attention} domains=${domains.data.data} />`}
-      ${sent && html`<${Figures30} />`}
+      ${sent && html`<${Lazy} load=${loadNumbers} name="MessageFigures" title=${`Last ${DAYS} days`} query=${LAST_DAYS} />`}
       <div class="columns">
         ${sent && html`<${Newest} rows=${newest.data.data} />`}
         <${Limits} />
@@ -80,31 +81,6 @@ function Attention({ domains }) {
   ];
   if (items.length === 0) return null;
   return html`<${Notice} tone="warn" title="Needs attention"><ul>${items.map(([to, text]) => html`<li><a href=${href(to)}>${text}</a></li>`)}</ul><//>`;
-}
-
-function Figures30() {
-  const stats = useCall("GET /v1/stats/messages", { query: { days: DAYS, tz: zone.value } }, { pollMs: 30_000 });
-  if (stats.error) return html`<${ErrorNote} error=${stats.error} retry=${stats.reload} />`;
-  if (!stats.data) return html`<${Skeleton} />`;
-  const rows = stats.data.data;
-  const sum = (part, name) => part.reduce((all, row) => all + row[name], 0);
-  const settled = sum(rows, "settled");
-  const week = rows.slice(-7);
-  const before = rows.slice(-14, -7);
-  const items = [
-    ["Messages", shortNumber(sum(rows, "total")), compared(sum(week, "total"), sum(before, "total"))],
-    ["Delivered", shortNumber(sum(rows, "delivered")), settled ? `${percent(sum(rows, "delivered") / settled)} of what is settled` : "nothing settled yet"],
-    ["Bounced", shortNumber(sum(rows, "bounced")), settled ? percent(sum(rows, "bounced") / settled, 2) : null],
-    ["Complaints", shortNumber(sum(rows, "complained")), settled ? percent(sum(rows, "complained") / settled, 2) : null],
-  ];
-  const series = [["Delivered", "good", "delivered"], ["Bounced", "bad", "bounced"], ["Complained", "warn", "complained"]].map(([label, colour, name]) => ({ label, colour, values: rows.map((row) => row[name]) }));
-  return html`<${Card} title=${`Last ${DAYS} days`}><div class="stack"><${Figures} items=${items} /><${Lazy} load=${loadPlot} name="Plot" label="Messages by day" times=${rows.map((row) => row.date)} series=${series} /></div><//>`;
-}
-
-function compared(now, before) {
-  if (before === 0) return now ? "all in the last 7 days" : null;
-  const change = (now - before) / before;
-  return `7 days: ${change >= 0 ? "+" : "−"}${Math.abs(change * 100).toFixed(0)}% on the week before`;
 }
 
 function Newest({ rows }) {

@@ -1,6 +1,7 @@
 // The set-up of one domain: its records, the checks, the keys, the settings.
 import { call, session, useAction, useCall, useInterval } from "../core/api.js";
 import { go } from "../core/router.js";
+import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, Confirm, CopyLine, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, Skeleton, TextField, Time, toast } from "../core/ui.js";
 import { duration, html, useEffect, useRef, useState } from "../core/view.js";
 import { CloudflareDialog } from "./domain_cloudflare.js";
@@ -8,6 +9,7 @@ import { DmarcAdvice, RecordList, ZoneChoice } from "./domain_records.js";
 
 const FIRST_WAIT_MS = 10_000;
 const MAX_WAIT_MS = 300_000;
+const loadNumbers = () => import("./message_numbers.js");
 
 /** The page of one domain. */
 export function Domain({ id, service }) {
@@ -42,6 +44,7 @@ function DomainView({ domain, dnsHost, local, onChange }) {
       ${groups.map(([title, why, records]) => html`<${Card} key=${title} title=${title}><p class="soft">${why}</p><${RecordList} records=${records} domain=${domain.name} zone=${form} /><//>`)}
       <${Signing} signing=${domain.signing} domain=${domain} />
       <${OperatorRecords} records=${domain.operatorRecords} domain=${domain.name} />
+      <${Lazy} load=${loadNumbers} name="MessageFigures" title="Messages of the last 30 days" query=${{ days: 30, domain: domain.name }} />
     </div>
     ${open === "cloudflare" && html`<${CloudflareDialog} domain=${domain} onClose=${() => { close(); checks.now(); }} />`}
     ${open === "rotate" && html`<${Rotate} domain=${domain} onClose=${(reply) => { close(); if (reply) onChange(reply); }} />`}
