@@ -24,7 +24,7 @@ from engine.accounts.send_system_mail import END_SIGN_UP_PATH, FORGOT_PATH, PATH
 FILES: Final = Path(__file__).parent / "files"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:;"
-    " frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none';"
+    " font-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none';"
     " require-trusted-types-for 'script'; trusted-types 'none'"
 )
 # The frame shows the HTML of a mail. Its sandbox gives it an origin of its own: it can't read the console or cookies.
@@ -57,6 +57,8 @@ def files() -> ConsoleFiles:
     plot = (vendor / "uPlot.iife.min.js").read_bytes() + b"\nexport default uPlot;\n"
     found["vendor/uplot.mjs"] = StaticFile.of(plot, ".mjs")
     found["vendor/uplot.css"] = StaticFile.of((vendor / "uPlot.min.css").read_bytes(), ".css")
+    for face in sorted(vendor.glob("*.woff2")):
+        found[f"vendor/{face.name}"] = StaticFile.of(face.read_bytes(), face.suffix)
     for path in sorted((FILES / "app").rglob("*")):
         if path.is_file() and path.suffix in MEDIA:
             name = path.relative_to(FILES).as_posix()

@@ -7,6 +7,7 @@ from typing import Final
 import falcon.asgi
 from msgspec import Struct
 
+_COMPRESSED: Final = {".png", ".woff2"}  # by their format
 MEDIA: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -18,6 +19,7 @@ MEDIA: Final = {
     ".py": "text/x-python; charset=utf-8",
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
 }
 # Scripts and styles of this origin only, no markup made from text (Trusted Types), no frames around it.
 PAGE_POLICY: Final = (
@@ -49,7 +51,7 @@ class StaticFile(Struct, frozen=True):
     def of(cls, content: bytes, suffix: str) -> "StaticFile":
         """Return the file with its compressed form; `mtime` 0 keeps the octets the same in every process."""
         tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-        if suffix == ".png":
+        if suffix in _COMPRESSED:
             return cls(content, MEDIA[suffix], tag, packed=False)
         return cls(gzip.compress(content, 9, mtime=0), MEDIA[suffix], tag, packed=True)
 

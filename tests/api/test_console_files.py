@@ -16,6 +16,7 @@ VENDOR = assets.FILES / "vendor"
 MAX_FIRST_LOAD_BYTES = 60_000  # compressed: start page, styles, vendor module, core, the page after sign-in
 MAX_FIRST_SCRIPTS = 12
 MAX_PAGE_BYTES = 15_000
+MAX_FACE_BYTES = 110_000  # both subsets; the first load above is without the one that it preloads
 _IMPORTED = re.compile(r"""^(?:import|export)\b[^;]*?\bfrom\s+"(\.[^"]+)";|^import\s+"(?:\.[^"]+)";""", re.MULTILINE)
 
 
@@ -46,6 +47,24 @@ def test_the_first_load_is_small() -> None:
     octets = page + len(known["app/console.css"].content) + sum(len(known[name].content) for name in scripts)
     assert len(scripts) <= MAX_FIRST_SCRIPTS
     assert octets <= MAX_FIRST_LOAD_BYTES, octets
+
+
+def test_the_typeface_is_small_and_only_its_first_subset_is_preloaded() -> None:
+    faces = {name: len(file.content) for name, file in assets.files().by_path.items() if name.endswith(".woff2")}
+    page = (assets.FILES / "console.html").read_text("utf-8")
+    styles = (assets.FILES / "app" / "console.css").read_text("utf-8")
+
+    assert sum(faces.values()) <= MAX_FACE_BYTES, faces
+    assert re.findall(r'rel="preload" href="\{\{base\}\}/([^"]+)"', page) == ["vendor/inter-latin.woff2"]
+    assert {f"vendor/{name}" for name in re.findall(r'url\("\.\./vendor/([^"]+)"\)', styles)} == set(faces)
+    assert styles.count("@font-face") == styles.count("font-display: swap") == len(faces)
+
+
+async def test_the_typeface_is_served_as_published(api: Api) -> None:
+    answer = await api.get(f"/console-files/{assets.files().version}/vendor/inter-latin.woff2")
+    assert (answer.status, answer.headers["content-type"]) == (200, "font/woff2")
+    assert "content-encoding" not in answer.headers
+    assert answer.body == (VENDOR / "inter-latin.woff2").read_bytes()
 
 
 def imported(name: str, known: dict[str, StaticFile], seen: set[str]) -> set[str]:

@@ -149,3 +149,16 @@ async def test_a_browser_that_refuses_to_copy_is_no_fault(page: ConsolePage) -> 
     await page.go("/smtp")
     await page.page.get_by_role("button", name="Copy").first.click()
     await expect(page.page.get_by_text("The browser refused to copy").first).to_be_visible()
+
+
+async def test_the_console_is_set_in_its_own_typeface_with_figures_of_one_width(page: ConsolePage) -> None:
+    await page.go("/components")
+    loaded = await page.page.evaluate("document.fonts.ready.then(() => [...document.fonts].map((one) => one.status))")
+    assert "loaded" in loaded
+    widths = await page.page.evaluate("""() => {
+      const cell = document.createElement("span");
+      cell.className = "numeric";
+      document.querySelector("main").append(cell);
+      return ["1111", "8888"].map((text) => { cell.textContent = text; return cell.getBoundingClientRect().width; });
+    }""")
+    assert widths[0] == widths[1] > 0
