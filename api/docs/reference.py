@@ -61,6 +61,14 @@ def reference_page(
     return ReferencePage("\n".join(html), "\n".join(markdown), tuple(headings))
 
 
+def names_of(operations: Iterable[tuple[str, str, Schema]]) -> dict[str, tuple[str, ...]]:
+    """Return the identifiers of each operation by its anchor: `sendEmail`, `POST /v1/emails`."""
+    return {
+        anchor_of(method, path): (described["operationId"], f"{method} {path}")
+        for method, path, described in operations
+    }
+
+
 class _Operation:
     """One operation of the document, while its page is written."""
 

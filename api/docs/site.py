@@ -18,7 +18,7 @@ from api.docs.guides import SECTIONS, Guide, guides
 from api.docs.layout import NavigationEntry, NavigationGroup, PageParts, SiteFrame
 from api.docs.markdown import Heading, as_plain_markdown, render
 from api.docs.schema_tables import SchemaReader
-from api.docs.search_index import IndexedSection, index
+from api.docs.search_index import IndexedPage, IndexedSection, fields_of, index, prose
 from api.http import service_addresses
 from api.http.static_files import StaticFile
 from engine.base.errors import REGISTRY, ErrorType
@@ -32,6 +32,7 @@ DECISIONS: Final = RUNBOOKS.parent / "decisions"
 DEPLOY: Final = RUNBOOKS.parent / "deploy"
 FILES_PATH: Final = "/docs-files"
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
+_SETTINGS: Final = "operating/settings"
 _EXTERNAL: Final = ("http://", "https://", "mailto:", "#")
 _SUMMARY: Final = "Transactional email that a team runs itself: send over HTTP or SMTP, and see what happened to it."
 
@@ -47,6 +48,7 @@ class SitePage(Struct, frozen=True):
     markdown: str
     headings: tuple[Heading, ...]
     script: str = ""
+    names: dict[str, tuple[str, ...]] = {}  # identifiers by anchor that find a section of the reference
 
 
 class DocumentationSite(Struct, frozen=True):
@@ -72,7 +74,7 @@ class SiteBuilder:
         frame = self._frame(pages)
         files: dict[str, StaticFile] = {}
         for page in pages:
-            address = f"{self._docs}/{page.path}".rstrip("/")
+            address = self._address(page)
             twin = f"{address}.md" if page.path else f"{self._docs}/index.md"
             parts = PageParts(address, twin, page.title, page.description, page.html, page.headings, page.script)
             files[_served(page.path)] = StaticFile.of(frame.page(parts).encode(), ".html")
@@ -83,6 +85,9 @@ class SiteBuilder:
         files |= {f"{FILES_PATH}/{path.name}": _file(path) for path in sorted(FILES.glob("*.*"))}
         files |= {_served(f"deploy/{name}"): StaticFile.of(path.read_bytes(), ".txt") for name, path in _deployment()}
         return DocumentationSite(files)
+
+    def _address(self, page: SitePage) -> str:
+        return f"{self._docs}/{page.path}".rstrip("/")
 
     def _missing(self) -> SitePage:
         text = f"Search for what you need, or begin at the [first page]({self._docs}).\n"
@@ -155,6 +160,7 @@ class SiteBuilder:
                 html=page.html,
                 markdown=page.markdown,
                 headings=page.headings,
+                names=reference.names_of(operations),
             )
         if "webhooks" in self._document:
             yield self._webhook_events()
@@ -191,9 +197,7 @@ class SiteBuilder:
         groups = []
         for section in (*SECTIONS, "API", "Operating"):
             entries = tuple(
-                NavigationEntry(f"{self._docs}/{page.path}".rstrip("/"), page.title)
-                for page in pages
-                if page.section == section
+                NavigationEntry(self._address(page), page.title) for page in pages if page.section == section
             )
             if entries:
                 groups.append(NavigationGroup(section, entries))
@@ -201,10 +205,9 @@ class SiteBuilder:
 
     def _lists(self, pages: list[SitePage]) -> dict[str, StaticFile]:
         shown = [page for page in pages if page.section not in {"Decisions", ""}]
-        sections = [
-            IndexedSection(f"{self._docs}/{page.path}".rstrip("/") + anchor, title, page.title, text)
+        indexed = [
+            IndexedPage(self._address(page), page.title, page.description, page.section, tuple(_sections(page)))
             for page in shown
-            for anchor, title, text in _sections(page)
         ]
         absolute = f"{self._base_url}/docs"
         lines = ["# Waybill", "", f"> {_SUMMARY}", ""]
@@ -220,7 +223,7 @@ class SiteBuilder:
         short = StaticFile.of("\n".join(lines).encode(), ".txt")
         full = StaticFile.of("\n\n".join(whole).encode(), ".txt")
         return {
-            "/docs/search.json": StaticFile.of(index(sections), ".json"),
+            "/docs/search.json": StaticFile.of(index(indexed), ".json"),
             "/llms.txt": short, "/docs/llms.txt": short, "/llms-full.txt": full, "/docs/llms-full.txt": full,
         }  # fmt: skip
 
@@ -240,13 +243,17 @@ def _file(path: Path) -> StaticFile:
     return StaticFile.of(path.read_bytes(), path.suffix)
 
 
-def _sections(page: SitePage) -> Iterator[tuple[str, str, str]]:
-    """Return anchor, title and text of the page's beginning and of each of its sections."""
+def _sections(page: SitePage) -> Iterator[IndexedSection]:
+    """Return the page's beginning and each of its sections, for the search."""
     parts = re.split(r"^## +(.+)$", page.markdown, flags=re.MULTILINE)
-    yield "", page.title, f"{page.description} {parts[0]}"
+    yield IndexedSection("", page.title, f"{page.description} {prose(parts[0])}")
     sections = [heading for heading in page.headings if heading.level == 2]
+    listed = page.names or page.path == _SETTINGS
     for heading, text in zip(sections, parts[2::2], strict=True):
-        yield f"#{heading.anchor}", heading.text, text
+        names = page.names.get(heading.anchor, ())
+        # Of an operation, the sentences before its sample: the rest repeats the names of its fields.
+        told = text.split("```", 1)[0] if names else prose(text)
+        yield IndexedSection(heading.anchor, heading.text, told, names, fields_of(text) if listed else ())
 
 
 def _runbook_links(docs: str, path: Path) -> Any:

@@ -5,7 +5,13 @@ from playwright.async_api import Browser, expect
 
 from loadtests.kit.service import Service
 from tests.harness.browser import DESKTOP, PHONE, ConsolePage, ConsoleUser, opened
+from tests.harness.docs_queries import queries, wrong
 
+_SEARCH_ALL = """async (texts) => {
+  const { searcher } = await import("/docs-files/search.js");
+  const search = searcher(await (await fetch("/docs/search.json")).json());
+  return Object.fromEntries(texts.map((text) => [text, search(text)]));
+}"""
 PAGES = (
     "/docs",
     "/docs/start",
@@ -25,6 +31,23 @@ async def test_a_search_leads_to_the_section(browser: Browser, service: Service)
         await expect(page.page.get_by_role("option").first).to_contain_text("rate_limited")
         await page.page.keyboard.press("Enter")
         await page.page.wait_for_url("**/docs/errors#rate_limited")
+
+
+async def test_each_plain_query_finds_its_page_first(browser: Browser, service: Service) -> None:
+    asked = queries()
+    async with opened(browser, service.base_url) as page:
+        await page.page.goto(f"{service.base_url}/docs")
+        found = await page.page.evaluate(_SEARCH_ALL, list(asked))
+    assert wrong(asked, found) == {}
+
+
+async def test_a_typo_still_leads_to_the_guide(browser: Browser, service: Service) -> None:
+    async with opened(browser, service.base_url) as page:
+        await page.page.goto(f"{service.base_url}/docs")
+        await page.page.get_by_role("combobox", name="Search the documentation").fill("supression list")
+        await expect(page.page.get_by_role("option").first).to_contain_text("Suppressions")
+        await page.page.keyboard.press("Enter")
+        await page.page.wait_for_url("**/docs/suppressions")
 
 
 async def test_a_language_once_chosen_is_shown_on_the_next_page(browser: Browser, service: Service) -> None:

@@ -52,6 +52,22 @@ async def test_an_action_of_the_palette_opens_its_dialog(page: ConsolePage, acti
     assert "new" not in page.page.url
 
 
+async def test_the_palette_finds_guides_behind_its_own_pages(page: ConsolePage) -> None:
+    await page.go("/")
+    await page.page.keyboard.press("Control+k")
+    search = page.page.get_by_role("combobox", name="Page, action, id or address")
+    await search.fill("webhok retry")
+    guide = page.page.get_by_role("option").filter(has_text="Webhooks · Docs").first
+    async with page.page.context.expect_page() as opened:
+        await guide.click()
+    shown = await opened.value
+    await expect(shown.get_by_role("heading", level=1, name="Webhooks")).to_be_visible()
+    await page.page.keyboard.press("Control+k")
+    await search.fill("webhooks")
+    await expect(page.page.get_by_role("option").filter(has_text="Docs").first).to_be_visible()
+    await expect(page.page.get_by_role("option").first).to_contain_text("Page")
+
+
 async def test_the_calls_behind_a_page_are_shown_as_code(page: ConsolePage) -> None:
     await page.go("/streams")
     await page.settled()

@@ -60,42 +60,27 @@ for (const block of document.querySelectorAll("main pre")) {
 const form = document.querySelector(".search");
 const field = form.querySelector("input");
 const list = form.querySelector("ul");
-let index;
+let loading;
 let found = [];
 let chosen = -1;
 form.hidden = false;
 
-/** Return how well an entry of the index fits: all words must occur; titles weigh more than text. */
-function score([, title, place, words], wanted) {
-  const head = title.toLowerCase();
-  const near = place.toLowerCase();
-  let total = 0;
-  for (const word of wanted) {
-    if (head === word) total += 12;
-    else if (head.startsWith(word)) total += 8;
-    else if (head.includes(word)) total += 5;
-    else if (near.includes(word)) total += 3;
-    else if (words.includes(word)) total += 1;
-    else return 0;
-  }
-  return total + 2 / (1 + head.length / 20);
+/** Return the search over the index; both load with the first word typed. */
+async function loaded() {
+  const [{ searcher }, answer] = await Promise.all([import("./search.js"), fetch(`${docs}/search.json`)]);
+  return searcher(await answer.json());
 }
 
 async function search() {
-  const wanted = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-  index ??= await (await fetch(`${docs}/search.json`)).json();
-  found = wanted.length === 0 ? [] : index
-    .map((entry) => [score(entry, wanted), entry])
-    .filter(([points]) => points > 0)
-    .sort(([a], [b]) => b - a)
-    .slice(0, 12)
-    .map(([, entry]) => entry);
+  loading ??= loaded();
+  const find = await loading;
+  found = find(field.value);
   choose(found.length ? 0 : -1);
 }
 
 function choose(at) {
   chosen = at;
-  list.replaceChildren(...found.map(([address, title, place], number) => {
+  list.replaceChildren(...found.map(({ address, title, place }, number) => {
     const line = element("li", { id: `found-${number}`, role: "option" }, title, element("span", { textContent: place }));
     line.setAttribute("aria-selected", String(number === at));
     line.addEventListener("mousedown", (event) => { event.preventDefault(); open(address); });
@@ -123,7 +108,7 @@ field.addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
-form.addEventListener("submit", (event) => { event.preventDefault(); if (found[chosen]) open(found[chosen][0]); });
+form.addEventListener("submit", (event) => { event.preventDefault(); if (found[chosen]) open(found[chosen].address); });
 document.addEventListener("keydown", (event) => {
   const writing = event.target.closest?.("input, textarea, select, [contenteditable]");
   if (event.key === "/" && !writing && !event.metaKey && !event.ctrlKey) { event.preventDefault(); field.focus(); }

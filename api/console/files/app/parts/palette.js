@@ -1,5 +1,5 @@
-// The command palette: pages, actions, and any pasted id or address. A combobox (ARIA) in a dialog.
-import { session, whyNot } from "../core/api.js";
+// The command palette: pages, actions, any pasted id or address, and the documentation. A combobox (ARIA) in a dialog.
+import { BASE, session, whyNot } from "../core/api.js";
 import { go } from "../core/router.js";
 import { Icon } from "../core/ui.js";
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "../core/view.js";
@@ -8,6 +8,7 @@ import { placesOf, score } from "./places.js";
 const RECENT = "waybill.recent";
 const MAX_RECENT = 5;
 const MAX_SHOWN = 12;
+const MAX_DOCS = 5;
 
 const ACTIONS = [
   ["Send a message", "/messages/new", "send"],
@@ -43,10 +44,20 @@ export function Palette({ groups, onClose }) {
       if (before?.isConnected) before.focus();
     };
   }, []);
-  const entries = useMemo(() => found(groups, typed), [groups, typed]);
+  const [search, setSearch] = useState(null);
+  const wanted = typed.trim() !== "";
+  useEffect(() => {
+    if (wanted && !search) documentation().then((made) => setSearch(() => made));
+  }, [wanted]);
+  const entries = useMemo(() => [...found(groups, typed), ...guides(search, typed)], [groups, typed, search]);
   useEffect(() => setAt(0), [typed]);
   const open = (entry) => {
     if (!entry) return;
+    if (entry.docs) {
+      onClose();
+      window.open(entry.path, "_blank", "noopener");
+      return;
+    }
     remember(entry);
     onClose();
     const [path, search = ""] = entry.path.split("?");
@@ -73,7 +84,7 @@ export function Palette({ groups, onClose }) {
     <ul id=${list} role="listbox" aria-label="Results">
       ${entries.map((entry, place) => html`<li id=${`${list}-${place}`} key=${entry.path + entry.text} role="option" aria-selected=${place === at ? "true" : "false"} onMouseMove=${() => setAt(place)} onClick=${() => open(entry)}><${Icon} name=${entry.icon} /><span class="cut">${entry.text}</span><span class="soft small">${entry.kind}</span></li>`)}
     </ul>
-    ${entries.length === 0 && html`<p class="card-body soft" role="status">Nothing found. Paste an id (msg_…), an address, or type the name of a page.</p>`}
+    ${entries.length === 0 && html`<p class="card-body soft" role="status">Nothing found. Paste an id (msg_…), an address, or type the name of a page or a word of the documentation.</p>`}
   </dialog>`;
 }
 
@@ -87,6 +98,21 @@ function found(groups, typed) {
   const exact = /^[a-z]{3,4}_|@/.test(typed.trim());
   const all = exact ? [...places, ...named.map(({ entry }) => entry)] : [...named.map(({ entry }) => entry), ...places];
   return all.slice(0, MAX_SHOWN);
+}
+
+let loading;
+/** Return the search of the documentation, which loads once with the first word typed; null if it can't be loaded. */
+function documentation() {
+  loading ??= Promise.all([import(`${BASE}docs-files/search.js`), fetch(`${BASE}docs/search.json`).then((reply) => reply.json())])
+    .then(([{ searcher }, index]) => searcher(index))
+    .catch(() => (loading = null));
+  return loading;
+}
+
+function guides(search, typed) {
+  const isId = /^[a-z]{3,4}_|@/.test(typed.trim());
+  if (!search || !typed.trim() || isId) return [];
+  return search(typed, MAX_DOCS).map(({ address, title, place }) => ({ text: title, path: address, icon: "book-open", kind: `${place} · Docs`, docs: true }));
 }
 
 /** Recent places are kept for each account, by text and path only. */
