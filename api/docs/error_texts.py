@@ -14,168 +14,165 @@ class ErrorText(NamedTuple):
 
 
 _NO: Final = "No: change the request first."
-_AFTER: Final = "Yes, after the seconds in `Retry-After`."
+_AFTER: Final = "Yes, after the number of seconds in `Retry-After`."
 
 ERROR_TEXTS: Final[dict[ErrorType, ErrorText]] = {
     ErrorType.INVALID_REQUEST: ErrorText(
-        "The body, a query parameter or the path has a value that the operation does not take; `field` names it where "
-        "one field is wrong, `line` and `column` the place in malformed JSON or in a template.",
-        "Correct the field that the message names. For a misspelt field the message suggests the nearest name.",
+        "A value in the body, query or path isn't valid. `field` names it; `line` and `column` locate a fault in JSON "
+        "or a template.",
+        "Correct the field that the message names. For a misspelled field, the message suggests the nearest name.",
         _NO,
     ),
     ErrorType.UNAUTHORIZED: ErrorText(
-        "The request has no valid API key or session: none was sent, or it is unknown, revoked, expired, or used from "
-        "an address that the key does not allow.",
+        "Your API key or session is missing, unknown, revoked or expired, or the key isn't allowed from your IP "
+        "address.",
         "Send `Authorization: Bearer svc_live_…` with a key that `GET /v1/api-keys` lists as active.",
         _NO,
     ),
     ErrorType.TOTP_REQUIRED: ErrorText(
-        "The password is right, and the person has a second factor.",
-        "Ask for the code of the authenticator app and send the same sign-in again with `code`; after the sign-in with "
-        "an identity provider, send `code` and the `ticket` of the answer to `POST /v1/auth/idp/totp`.",
+        "The password is correct. This person also needs a second factor to sign in.",
+        "Repeat the sign-in with `code` from the authenticator app. After an identity provider, send `code` and "
+        "`ticket` to `POST /v1/auth/idp/totp`.",
         "Yes, with the code.",
     ),
     ErrorType.INVALID_CREDENTIALS: ErrorText(
-        "Address, password, code, link or ticket is wrong, used or expired. The answer does not say which, so that "
-        "nobody can find out who has an account.",
+        "The address, password, code, link or ticket is wrong, used or expired. For privacy, the response doesn't say "
+        "which one.",
         "Enter them again, or request a new link.",
         _NO,
     ),
     ErrorType.FORBIDDEN: ErrorText(
-        "The credential is valid and may not do this: the key lacks a scope (`scope` names it), or is limited to other "
-        "domains or streams, or the person's role is too low.",
-        "Use a key with the scope, or ask an owner or admin of the account.",
+        "Your key isn't allowed to do this: it lacks a `scope`, is limited to other domains or streams, "
+        "or your role is too low.",
+        "Use a key with the scope, or ask an owner or admin of your account.",
         _NO,
     ),
     ErrorType.EMAIL_UNVERIFIED: ErrorText(
-        "The person has not confirmed their address yet.",
-        "Open the link in the confirmation mail, or request another with `POST /v1/auth/verify-email/send`.",
+        "You haven't confirmed your email address yet.",
+        "Open the link in the confirmation email, or request another with `POST /v1/auth/verify-email/send`.",
         "Yes, once the address is confirmed.",
     ),
     ErrorType.CSRF_FAILED: ErrorText(
-        "A change with a session came without the session's CSRF token, or with another one.",
-        "Send the `csrfToken` of `GET /v1/auth/me` in the header `X-CSRF-Token`. An API key needs none.",
+        "A request with a session changes something, but its CSRF token is missing or out of date.",
+        "Send the `csrfToken` from `GET /v1/auth/me` in the `X-CSRF-Token` header. API keys don't need one.",
         _NO,
     ),
     ErrorType.ACCOUNT_SUSPENDED: ErrorText(
-        "The account is suspended; it can read, and revoke access.",
-        "Read the reason in `GET /v1/me` and write to the operator of the service.",
-        "Yes, once the account is resumed.",
+        "Your account is suspended. You can still read data and revoke access.",
+        "Read the reason in `GET /v1/me`, then contact the operator of this instance.",
+        "Yes, once the account is active again.",
     ),
     ErrorType.PLAN_LIMIT_REACHED: ErrorText(
-        "The plan of the account does not hold more of this; `resource`, `limit` and `used` say of what.",
-        "Delete what is not needed, or choose a larger plan.",
-        "Yes, once there is room; a limit per month ends with the month (`Retry-After`).",
+        "You've reached your plan's limit for `resource` (`used` of `limit`).",
+        "Delete what you no longer need, or upgrade your plan.",
+        "Yes, once you're below the limit. A monthly limit resets after the seconds in `Retry-After`.",
     ),
     ErrorType.DOMAIN_NOT_VERIFIED: ErrorText(
-        "The domain of `from` is not a verified domain of the account.",
-        "Publish the records that `GET /v1/domains/{id}/setup` lists, then `POST /v1/domains/{id}/verify`.",
+        "The domain of `from` isn't verified in your account.",
+        "Publish the records that `GET /v1/domains/{id}/setup` lists, then call `POST /v1/domains/{id}/verify`.",
         "Yes, once the domain is verified.",
     ),
     ErrorType.NOT_FOUND: ErrorText(
-        "There is no such object in this account, or no such path in the API.",
-        "Check the id and the account that the key belongs to. Encode a `/` within an id or address as `%2F`.",
+        "Your account has no such object, or the API has no such path.",
+        "Check the id and which account the key belongs to. Encode a `/` within an id or address as `%2F`.",
         _NO,
     ),
     ErrorType.METHOD_NOT_ALLOWED: ErrorText(
-        "The path exists, and does not take this method; `Allow` lists those that it takes.",
-        "Use one of them.",
+        "The path exists but doesn't support this HTTP method.",
+        "Use one of the methods in the `Allow` header of the response.",
         _NO,
     ),
     ErrorType.CONFLICT: ErrorText(
-        "Another object has this name, or the object was changed meanwhile.",
-        "Choose another name, or read the object again and repeat the change.",
+        "Another object already has this name, or the object changed since you read it.",
+        "Choose another name, or fetch the object again and reapply your change.",
         _NO,
     ),
     ErrorType.TERMINAL_STATE: ErrorText(
-        "The object has ended, in the `state` given: an approved or expired verification takes no more codes.",
-        "Start a new one.",
+        "The object has ended, in the `state` given. For example, an approved or expired verification accepts no more "
+        "codes.",
+        "Start a new one, for example with `POST /v1/verifications`.",
         _NO,
     ),
     ErrorType.INVALID_STATE: ErrorText(
-        "The object is in a `state` in which this is not possible: a message whose release has begun can't be "
-        "canceled.",
-        "Fetch the object and check its status before you retry.",
+        "The object's current `state` doesn't allow this. For example, you can't cancel a message that is already "
+        "being sent.",
+        "Fetch the object and check its `status` before you retry.",
         _NO,
     ),
     ErrorType.PAYLOAD_TOO_LARGE: ErrorText(
-        "The body, or the composed message, is larger than the limit in octets.",
-        "Send less, for example a link in place of a large attachment.",
+        "The body or the composed message is larger than `limit` bytes.",
+        "Send less per request, for example a link instead of a large attachment.",
         _NO,
     ),
     ErrorType.UNSUPPORTED_MEDIA_TYPE: ErrorText(
-        "The body is not JSON, or `Content-Type` says so.",
-        "Send `Content-Type: application/json`.",
+        "The body isn't JSON, or `Content-Type` names another format.",
+        "Send JSON with the header `Content-Type: application/json`.",
         _NO,
     ),
     ErrorType.INVALID_ADDRESS: ErrorText(
-        "An address is malformed: `address` and `field` name it. The service does not send what no server could take.",
-        "Correct the address.",
+        "An email address is malformed. `address` and `field` name it.",
+        "Correct the address, or remove that recipient.",
         _NO,
     ),
     ErrorType.SUPPRESSED: ErrorText(
-        "The account does not send to this address: it bounced, complained, unsubscribed, or was added by hand. "
-        "`reason` says which. Nothing of the message was sent.",
-        "Remove the recipient. Lift the suppression (`DELETE /v1/suppressions/{address}`) only if you know that the "
-        "address wants and gets mail.",
+        "A recipient is on your suppression list because it bounced, complained, unsubscribed or was added manually "
+        "(`reason`). Nothing was sent.",
+        "Remove the recipient. Delete the suppression only if the person asked for mail again and the mailbox works.",
         _NO,
     ),
     ErrorType.ATTACHMENT_BLOCKED: ErrorText(
-        "Mailbox providers refuse attachments of this type, such as programs; `filename` names it.",
-        "Send a link, or another format.",
+        "Mailbox providers reject attachments of this type, such as programs. `filename` names the file.",
+        "Send a link instead, or use another file format.",
         _NO,
     ),
     ErrorType.ATTACHMENT_INFECTED: ErrorText(
-        "The virus scanner found something in this attachment; its bytes are not handed out.",
-        "Leave it alone.",
+        "The virus scanner found malware in this attachment, so you can't download it.",
+        "Don't open it. Ask the sender for a clean copy.",
         _NO,
     ),
     ErrorType.TEMPLATE_ERROR: ErrorText(
-        "The template can't be rendered: a variable that it requires is missing (`missing` lists them), or its syntax "
-        "is wrong.",
-        "Send the variables, or correct the template; `POST /v1/templates/{id}/preview` shows the same refusals.",
+        "The template can't be rendered: a required variable is missing (listed in `missing`), or its syntax is wrong.",
+        "Send the variables, or correct the template. `POST /v1/templates/{id}/preview` reports the same errors.",
         _NO,
     ),
     ErrorType.THRESHOLD_REFUSED: ErrorText(
-        "The alert's threshold is above the largest that the service allows (`limit`).",
-        "Choose a lower one.",
+        "The alert's threshold is above the maximum (`limit`).",
+        "Set `threshold` to `limit` or lower.",
         _NO,
     ),
     ErrorType.RATE_LIMITED: ErrorText(
-        "Too many requests, or too many of them at once.",
-        "Wait, then go on more slowly: `RateLimit` on each answer says how many requests are left.",
+        "You sent too many requests per second, or too many at the same time.",
+        "Wait, then send more slowly. The `RateLimit` header of each response says how many requests are left.",
         _AFTER,
     ),
     ErrorType.DAILY_LIMIT_REACHED: ErrorText(
-        "The account has sent its messages of today (`limit`, `sentToday`). The limit rises by itself with good "
-        "results.",
-        "Wait for the next day (UTC), or ask the operator.",
+        "You've reached today's limit of `limit` emails. It rises automatically while few emails bounce.",
+        "Retry after midnight UTC, or ask the operator for a higher limit.",
         _AFTER,
     ),
     ErrorType.MONTHLY_LIMIT_REACHED: ErrorText(
-        "The plan's messages of this month are used up.",
-        "Choose a larger plan, or wait for the first of the month (UTC).",
+        "You've used this month's allowance of `allowance` emails.",
+        "Upgrade your plan, or retry on the first of next month (UTC).",
         _AFTER,
     ),
     ErrorType.PLATFORM_PAUSED: ErrorText(
-        "The operator has paused sending on the whole installation.",
-        "Wait.",
+        "The operator has paused sending on this instance.",
+        "Keep the message and retry later. Ask the operator if the pause is unexpected.",
         _AFTER,
     ),
     ErrorType.TOO_MANY_STREAMS: ErrorText(
-        "Too many live tails are open for this account or on this server.",
+        "Too many live tails are open for your account or on this server.",
         "Close one, or read the events with `GET /v1/events`.",
         _AFTER,
     ),
     ErrorType.DESTINATION_LOCKED: ErrorText(
         "Three verifications in a row for this address ended without the right code.",
-        "Wait an hour; codes may be guessed by somebody.",
+        "Wait an hour. Someone may be guessing codes.",
         _AFTER,
     ),
     ErrorType.UNAVAILABLE: ErrorText(
-        "A part of the service does not answer, or is starting or stopping. Nothing was accepted as far as it could "
-        "tell.",
-        "Repeat the request; a send with the same `idempotencyKey`, so that it can't happen twice.",
+        "A part of the instance is unreachable, starting or stopping. The request was probably not accepted.",
+        "Retry after a few seconds. For a send, reuse the same `idempotencyKey`, so that it can't be sent twice.",
         _AFTER,
     ),
 }

@@ -67,8 +67,8 @@ def check_limits(reach: KeyRestrictions | None, use: LimitedKeys | None) -> None
 def _key_too_limited(what: str) -> Refusal:
     return Refusal(
         ErrorType.FORBIDDEN,
-        f"This API key is limited to some {what}, and this endpoint concerns all {what} of the account. Use a key "
-        "without this limit, or a signed-in session.",
+        f"This API key is limited to some {what}, but this endpoint covers all. Use a key without this limit, or a "
+        "signed-in session.",
     )
 
 
@@ -88,8 +88,8 @@ def check_operator(settings: Settings, person: Person) -> None:
     if not is_operator(settings, person):
         raise Refusal(
             ErrorType.NOT_FOUND,
-            "There is no such endpoint for this session. Operators of the installation are the people whose verified "
-            f"addresses {variable('operators')} lists and `ops person operator` has confirmed.",
+            f"No such endpoint for this session. Operators must be listed in {variable('operators')} and confirmed "
+            "with `ops person operator`.",
         )
     if settings.delivery == "live" and not person.used_second_factor:
         raise Refusal(
@@ -103,8 +103,8 @@ def check_not_suspended(person: Person) -> None:
     if person.suspended:
         raise Refusal(
             ErrorType.ACCOUNT_SUSPENDED,
-            "This account is suspended: you can read it, revoke keys and remove members, but change nothing else. Ask "
-            "the operator.",
+            "Your account is suspended. You can read data, revoke keys and remove members, but change nothing "
+            "else. Ask the operator.",
         )
 
 

@@ -41,7 +41,9 @@ def check_size(size: int, limit: int) -> None:
     """Raise 413 for a body that is larger than its operation allows."""
     if size > limit:
         raise Refusal(
-            ErrorType.PAYLOAD_TOO_LARGE, f"This request may have a body of at most {limit} bytes.", limit=limit
+            ErrorType.PAYLOAD_TOO_LARGE,
+            f"The body is larger than the limit of {limit} bytes. Send less in one request.",
+            limit=limit,
         )
 
 

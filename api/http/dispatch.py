@@ -344,9 +344,9 @@ async def on_bug(
 def _translated(error: falcon.HTTPError, method: str, allowed: str) -> Refusal:
     status = int(str(error.status)[:3])
     if status == 404:
-        return Refusal(ErrorType.NOT_FOUND, "There is nothing at this path.")
+        return Refusal(ErrorType.NOT_FOUND, "No such path. Check it in the API reference.")
     if status == 405:
-        return Refusal(ErrorType.METHOD_NOT_ALLOWED, f"This path does not take {method}. It takes {allowed}.")
+        return Refusal(ErrorType.METHOD_NOT_ALLOWED, f"{method} isn't supported here. Use {allowed}.")
     if status == 413:
         return Refusal(ErrorType.PAYLOAD_TOO_LARGE, "The request is too large.")
     if status == 415:

@@ -67,7 +67,7 @@ async def made(call: Call, body: Struct, existing: Existing, make: Callable[[], 
 def check_id(if_exists: str | None, name: str | None) -> None:
     """Raise the 400 for `ifExists` without the id that names the object."""
     if if_exists is not None and name is None:
-        raise invalid("ifExists", "`ifExists` needs an `id`, which tells whether the object exists. Add one.")
+        raise invalid("ifExists", "`ifExists` needs an `id` to find an existing object. Add one.")
 
 
 def _path_ids(existing: Existing, name: str) -> tuple[UUID, ...]:

@@ -56,4 +56,4 @@ def _decoded(segment: bytes) -> bytes:
 
 
 def _nothing_here(why: str) -> Refusal:
-    return Refusal(ErrorType.NOT_FOUND, f"There is nothing at this path: {why}")
+    return Refusal(ErrorType.NOT_FOUND, f"No such path: {why}")

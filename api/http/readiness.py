@@ -101,7 +101,7 @@ async def _bounded(work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         async with asyncio.timeout(CHECK_S):
             return await work
     except TimeoutError:
-        return {"ok": False, "detail": f"no answer within {CHECK_S:g} s"}
+        return {"ok": False, "detail": f"no response within {CHECK_S:g} s"}
 
 
 def _short(error: BaseException) -> str:

@@ -36,7 +36,9 @@ async def open_one(pool: asyncpg.Pool, settings: Settings, name: str) -> LocalAc
     """Open an account; raises the 404 outside of local mode."""
     if settings.delivery != "local":
         raise Refusal(
-            ErrorType.NOT_FOUND, f"Accounts are not opened so: WAYBILL_DELIVERY is {settings.delivery}, not local."
+            ErrorType.NOT_FOUND,
+            f"This operation needs local mode, but WAYBILL_DELIVERY is {settings.delivery}. Sign up in the "
+            "console instead.",
         )
     domain = f"{secrets.token_hex(6)}.{_ZONE}"
     email = f"owner@{domain}"

@@ -60,10 +60,10 @@ def _check_header(header: Sequence[str]) -> None:
     if not any(header):
         raise invalid("content", "The CSV has no header line. Name the columns in its first line.")
     if len(header) > MAX_COLUMNS:
-        raise invalid("content", f"The CSV has {len(header)} columns; at most {MAX_COLUMNS} are allowed.")
+        raise invalid("content", f"The CSV has {len(header)} columns; the limit is {MAX_COLUMNS}. Remove some.")
     repeated = next((name for name in header if name and header.count(name) > 1), None)
     if repeated is not None:
-        raise invalid("content", f"The CSV has two columns named {repeated[:80]!r}.")
+        raise invalid("content", f"The CSV has two columns named {repeated[:80]!r}. Rename one.")
 
 
 def _row(header: Sequence[str], line: Sequence[str], number: int) -> dict[str, str]:

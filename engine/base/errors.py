@@ -138,7 +138,8 @@ class NoRoom(Refusal):
     def __init__(self) -> None:
         super().__init__(
             ErrorType.UNAVAILABLE,
-            "Insufficient system storage. Nothing was accepted: try again later, a send with the same idempotencyKey.",
+            "Insufficient system storage, so the request was not accepted. Retry later; for a send, reuse the same "
+            "idempotencyKey.",
             retry_after_s=30,
         )
 
@@ -157,15 +158,15 @@ def existing(row: Row | None, what: str) -> Row:
 
 def not_found(what: str) -> Refusal:
     """Return a 404 for an id that does not exist, belongs to another account or names another type of object."""
-    where = "" if what == "account" else " on this account"
-    return Refusal(ErrorType.NOT_FOUND, f"There is no such {what}{where}.")
+    where = "" if what == "account" else " in this account"
+    return Refusal(ErrorType.NOT_FOUND, f"No such {what}{where}. Check the id.")
 
 
 def unavailable(retry_after_s: int = 5) -> Refusal:
     """Return a 503: PostgreSQL or another dependency does not answer, and nothing was accepted."""
     return Refusal(
         ErrorType.UNAVAILABLE,
-        "A part of the service is away. Nothing was accepted as far as it could tell: try again shortly, a send with "
-        "the same idempotencyKey.",
+        "Temporarily unavailable; the request was probably not accepted. Retry in a few seconds. For a send, reuse the "
+        "same idempotencyKey.",
         retry_after_s=retry_after_s,
     )

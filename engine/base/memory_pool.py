@@ -148,7 +148,7 @@ def full() -> Refusal:
     """Return the 503 for a pool without free memory."""
     return Refusal(
         ErrorType.UNAVAILABLE,
-        "The server is busy receiving large requests. Nothing was accepted; try again shortly.",
+        "The server is busy with large requests, so yours was not accepted. Retry in a few seconds.",
         retry_after_s=RETRY_AFTER_S,
     )
 
@@ -156,8 +156,7 @@ def full() -> Refusal:
 def _share_exceeded(limit: int) -> Refusal:
     return Refusal(
         ErrorType.RATE_LIMITED,
-        f"Your requests in progress would hold more than {limit} bytes of memory, which is your share. Send large "
-        "requests one after the other.",
+        f"Your uploads in progress exceed {limit} bytes. Send large requests one at a time.",
         retry_after_s=RETRY_AFTER_S,
     )
 

@@ -28,7 +28,7 @@ def is_line(text: str) -> bool:
 def checked_text(text: str, field: str, max_length: int) -> str:
     """Return text of several lines, possibly empty. Raises a 400 if it is too long or has other control characters."""
     if len(text) > max_length:
-        raise invalid(field, f"`{field}` has {len(text)} characters; {max_length} are allowed.")
+        raise invalid(field, f"`{field}` has {len(text)} characters; the limit is {max_length}. Shorten it.")
     if any(unicodedata.category(char) in _FORBIDDEN and char not in "\r\n\t" for char in text):
         raise invalid(field, f"`{field}` must not contain control characters other than line ends and tabs.")
     return text

@@ -21,9 +21,7 @@ async def locked_caps(connection: Conn, account: UUID) -> Caps:
 
 def limit_reached(resource: str, words: str, limit: int, used: int) -> Refusal:
     """Return the 403 for a plan limit that is reached: `resource` is for programs, `words` name it in the sentence."""
-    sentence = (
-        f"This account has {used} of the {limit} {words} that its plan includes. Delete some, or upgrade the plan."
-    )
+    sentence = f"You've reached your plan's limit for {words} ({used} of {limit}). Delete some, or upgrade your plan."
     if limit == 0:
-        sentence = f"This account's plan includes no {words}. Upgrade the plan."
+        sentence = f"Your plan includes no {words}. Upgrade your plan."
     return Refusal(ErrorType.PLAN_LIMIT_REACHED, sentence, resource=resource, limit=limit, used=used)

@@ -117,7 +117,7 @@ def used_up(
     if day <= head.day and head.sent_today >= without_reserve(cap, reserve):
         return Refusal(
             ErrorType.DAILY_LIMIT_REACHED,
-            f"This account has used its daily limit of {cap} messages. Try again after midnight UTC.",
+            f"You've reached today's limit of {cap} emails. Retry after midnight UTC.",
             retry_after_s=clock.seconds_until_next_day(at),
             limit=cap,
             sentToday=head.sent_today,
@@ -154,7 +154,7 @@ def platform_refusal() -> Refusal:
     """Return the 429 of a platform that has reached its daily ceiling."""
     return Refusal(
         ErrorType.PLATFORM_PAUSED,
-        "The platform has reached its daily ceiling; your account is not the cause. Try again later.",
+        "This instance has reached its daily limit; your account isn't the cause. Retry later.",
         retry_after_s=300,
     )
 
@@ -172,15 +172,17 @@ def _limited_by_month(head: AccountHead, parent: AccountHead | None) -> list[Acc
 def _month_used_up(spent: AccountHead, at: datetime, *, parent: AccountHead | None) -> Refusal:
     """Return the 429 of a used-up month; for a sub-account, `allowance` names whose allowance it is."""
     limit = monthly_cap(spent)
-    words = (
-        f"This account has used its monthly limit of {limit} messages. Upgrade the plan, or wait for next month (UTC)."
-    )
+    words = f"You've reached this month's limit of {limit} emails. Upgrade your plan, or wait for next month (UTC)."
     extra: dict[str, object] = {}
     if spent is parent:
-        words = f"The parent account has used its monthly limit of {limit} messages, which includes this account's."
+        words = (
+            f"The parent account has reached this month's limit of {limit} emails, which includes yours. Ask its owner."
+        )
         extra = {"allowance": "parent"}
     elif parent is not None:
-        words = f"This sub-account has used its monthly limit of {limit} messages. Its parent account sets the limit."
+        words = (
+            f"This sub-account has reached this month's limit of {limit} emails. Ask its parent account to raise it."
+        )
         extra = {"allowance": "own"}
     return Refusal(
         ErrorType.MONTHLY_LIMIT_REACHED,

@@ -231,7 +231,7 @@ def _check_text(text: str) -> None:
         return
     for letter in text:
         if unicodedata.category(letter) in _FORBIDDEN:
-            raise BadAddress(f"The address holds a control character (U+{ord(letter):04X}).")
+            raise BadAddress(f"The address contains a control character (U+{ord(letter):04X}).")
 
 
 def _address(text: str) -> str:
@@ -265,7 +265,7 @@ def _display_name(text: str) -> str:
     special = _unquoted_specials(text)
     if special is not None:
         raise BadAddress(
-            f"The name before the address holds {special[0]}; put the name in double quotes,"
-            ' as in: "Name" <name@example.com>.'
+            f'The name before the address contains {special[0]}; put the name in double quotes, as in: "Name" '
+            "<name@example.com>."
         )
     return text

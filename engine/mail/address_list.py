@@ -103,9 +103,9 @@ def undoubted(one: ListedMailbox) -> Mailbox:
     if one.doubt:
         raise BadAddress(one.doubt)
     if not one.address:
-        raise BadAddress("There is no address, such as ann@example.com.")
+        raise BadAddress("The field has no address such as ann@example.com.")
     if len(readings(one.name)) > 1:
-        raise BadAddress("The name before the address holds an encoded word within another.")
+        raise BadAddress("The name before the address contains an encoded word within another.")
     if "=?" in one.address:
         raise BadAddress("The address is encoded.")
     unmapped_domain(one.address.rpartition("@")[2])
@@ -198,7 +198,7 @@ class _Parser:
         word = self._word
         if word is not None and word.start == at:
             if _specials(word.payload) is not None:
-                self._suspect("The name before the address holds an encoded word with special characters.")
+                self._suspect("The name before the address contains an encoded word with special characters.")
             return _Token("=", self._text[at : word.end]), word.end
         if self._quotes and self._text[at] == '"':
             return self._quoted(at)
@@ -207,7 +207,7 @@ class _Parser:
         blank, literal, special = found.groups()
         if blank is not None:
             if blank.strip(" \t"):
-                self._suspect("The address field holds control characters.")
+                self._suspect("The address field contains control characters.")
             return _Token(" ", " " if blank.strip(" \t") else blank), found.end()
         if special == "(":
             return self._comment(at)
@@ -218,14 +218,14 @@ class _Parser:
         if found is not None:
             return _Token('"', found[0]), found.end()
         self._quotes = False
-        self._suspect("A quoted name has no end.")
+        self._suspect("A quoted name has no closing quote.")
         return _Token("", '"'), at + 1
 
     def _comment(self, at: int) -> tuple[_Token, int]:
         end = _comment_end(self._text, at) if self._comments else -1
         if end < 0:
             self._comments = False
-            self._suspect("A comment has no end.")
+            self._suspect("A comment has no closing bracket.")
             return _Token("", "("), at + 1
         self._notes.append(_escaped(r"\1", self._text[at + 1 : end - 1]).strip())
         return _Token(" ", " "), end
@@ -252,7 +252,7 @@ class _Parser:
 
     def _opened(self) -> Iterator[ListedMailbox]:
         if self._open:  # `<<ann@example.com>>`
-            self._suspect("The address holds < within angle brackets.")
+            self._suspect("The address contains < within angle brackets.")
             self._before += self._inside or ()
         elif self._inside is not None:  # a comma is missing
             before, self._after = self._after, []
@@ -274,7 +274,7 @@ class _Parser:
             self._group, self._before_group = name, self._found
             self._begin(end)
         else:
-            self._suspect("The name before the address holds : outside quotes.")
+            self._suspect("The name before the address contains : outside quotes.")
             self._add(token)
 
     def _ended(self, end: int) -> Iterator[ListedMailbox]:
@@ -289,7 +289,7 @@ class _Parser:
             self._before = self._before[self._comma + 1 :]
             self._start = self._comma_end
         elif self._comma >= 0:
-            self._suspect("The name before the address holds , or ; outside quotes.")
+            self._suspect("The name before the address contains , or ; outside quotes.")
         one = self._bracketed(end) if self._inside is not None else self._bare(end)
         if one.name or one.address:
             self._found += 1
@@ -311,9 +311,9 @@ class _Parser:
         name, behind = _phrase(self._before), _phrase(self._after)
         self._suspect(doubt)
         if behind:
-            self._suspect("There is text behind the address.")
+            self._suspect("There is text after the address. Remove it.")
         if (self._has_at or any(one.kind == "\\" for one in self._before)) and name.lower() != address.lower():
-            self._suspect("The name before the address holds @ or \\ outside quotes.")
+            self._suspect("The name before the address contains @ or \\ outside quotes.")
         name = " ".join(filter(None, (name, behind))) or self._name_of_notes()
         self._check_notes(name)
         if not address and _phrase(inside):  # what stands there must not vanish
@@ -333,7 +333,7 @@ class _Parser:
             address, _ = self._address_of(_unbracketed(pieces[candidates[0]]))
         if not address:
             return self._without_address(self._before, end)
-        self._suspect("The address stands beside other words without angle brackets.")
+        self._suspect("The address has other words beside it. Put it in angle brackets: Name <ann@example.com>.")
         others = [piece for place, piece in enumerate(pieces) if place != candidates[0]]
         return self._entry(" ".join(map(_phrase, others)), address, end)
 
@@ -357,7 +357,7 @@ class _Parser:
         """Doubt the entry if a comment that is not its name holds an address: some programs show that one."""
         for note in self._notes:
             if note != name and _address_signs(shown(note[:_MAX_NAME])[0]) is not None:
-                self._suspect("A comment holds an address.")
+                self._suspect("A comment contains an address.")
 
     def _address_of(self, tokens: Sequence[_Token]) -> tuple[str, str]:
         """Return the address that tokens spell, "" if they spell none, and the doubt about it."""

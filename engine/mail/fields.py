@@ -40,7 +40,7 @@ def divided(mime: bytes) -> tuple[int, int]:
 def fields(mime: bytes, head_end: int) -> list[Field]:
     """Return the fields of a header with CRLF lines, in order. Raises BadHeader."""
     if head_end > MAX_HEADER:
-        raise BadHeader(f"The header has {head_end} octets; at most {MAX_HEADER} are allowed.")
+        raise BadHeader(f"The header has {head_end} octets; the limit is {MAX_HEADER}.")
     found: list[Field] = []
     name, start, value_at, at = b"", 0, 0, 0
     for line in mime[:head_end].removesuffix(b"\r\n").split(b"\r\n") if head_end else ():

@@ -237,7 +237,7 @@ class _Compiler:
         """
         self._tags += 1
         if self._tags > MAX_TAGS:
-            raise self._fault(start, f"a part may have {MAX_TAGS} tags at most")
+            raise self._fault(start, f"a part may have at most {MAX_TAGS} tags")
         source = self._source
         sigil = source[start + 2 : start + 3]
         opened = start + 2
@@ -269,7 +269,7 @@ class _Compiler:
         self._names[name] = None
         if sigil in {"#", "^"}:
             if len(self._sections) >= MAX_DEPTH:
-                raise self._fault(place, f"sections may be nested {MAX_DEPTH} deep at most")
+                raise self._fault(place, f"sections may be nested at most {MAX_DEPTH} deep")
             self._sections.append(_Open(name, len(self._steps), place))
             self._steps.append((Op.SECTION if sigil == "#" else Op.INVERTED, name, 0))
             return
@@ -283,7 +283,7 @@ class _Compiler:
         if opened.name != name:
             line, column = _position(self._source, opened.place)
             raise self._fault(
-                place, f"{{{{/{name}}}}} stands where the section {opened.name!r} of line {line}, column {column} ends"
+                place, f"{{{{/{name}}}}} appears where the section {opened.name!r} of line {line}, column {column} ends"
             )
         op, text, _ = self._steps[opened.step]
         self._steps[opened.step] = (op, text, len(self._steps))

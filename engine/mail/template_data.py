@@ -66,7 +66,7 @@ def check_data(data: Mapping[str, Any]) -> int:
     """Return the bytes of decoded JSON as JSON; raise WrongData for the first limit that it breaks."""
     size_bytes = _size_bytes(data)
     if size_bytes > MAX_DATA_BYTES:
-        raise WrongData("", f"has {size_bytes} bytes as JSON; at most {MAX_DATA_BYTES} are allowed")
+        raise WrongData("", f"has {size_bytes} bytes as JSON; the limit is {MAX_DATA_BYTES}")
     left: list[tuple[Any, int, _Place]] = [(data, 1, ())]
     while left:
         value, depth, place = left.pop()
@@ -165,7 +165,7 @@ def _members(value: dict[str, Any] | list[Any], place: _Place) -> Iterable[tuple
             raise WrongData(_path(place), "has a name with NUL (U+0000). Remove it")
         return value.items()
     if len(value) > MAX_LIST_ITEMS:
-        raise WrongData(_path(place), f"has {len(value)} items; at most {MAX_LIST_ITEMS} are allowed")
+        raise WrongData(_path(place), f"has {len(value)} items; the limit is {MAX_LIST_ITEMS}")
     return enumerate(value)
 
 

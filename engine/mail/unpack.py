@@ -55,7 +55,7 @@ def unpacked(content: bytes, budget: UnpackBudget | None = None) -> Iterator[byt
     Contents of one mail share a `budget`; without it, the content has one of its own.
     """
     if len(content) > MAX_PACKED:
-        raise UnpackError(f"The report has {len(content)} octets; at most {MAX_PACKED} are allowed.")
+        raise UnpackError(f"The report has {len(content)} octets; the limit is {MAX_PACKED}.")
     budget = budget or UnpackBudget()
     for piece in _pieces(content):
         budget.take(len(piece))

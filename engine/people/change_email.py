@@ -74,9 +74,7 @@ async def confirm(
         try:
             await _SET.execute(connection, person.id, address, at, proof is None)
         except UniqueViolation:
-            raise Refusal(
-                ErrorType.CONFLICT, "Another person has taken this address meanwhile. Choose another one."
-            ) from None
+            raise Refusal(ErrorType.CONFLICT, "Another person now uses this address. Choose another one.") from None
         await tokens.burn_all(connection, person.id, Purpose)  # they were sent to the old address
         own = caller if caller is not None and caller.user_id == person.id else None
         await end_others(connection, person.id, None if own is None else own.session_id)

@@ -108,7 +108,7 @@ def wrong() -> Refusal:
 def too_many(retry_after_s: float) -> Refusal:
     """Return the 429 for tries that come too fast."""
     wait = max(1, math.ceil(retry_after_s))
-    return Refusal(ErrorType.RATE_LIMITED, f"Too many tries. Wait {wait} s before the next.", retry_after_s=wait)
+    return Refusal(ErrorType.RATE_LIMITED, f"Too many attempts. Wait {wait} s before the next.", retry_after_s=wait)
 
 
 async def _spend(services: PeopleServices, proof: bytes) -> None:

@@ -75,9 +75,8 @@ async def confirm_operator(pool: asyncpg.Pool, person: PersonRow) -> None:
         if now is None or now.email_verified_at is None or now.verified_by_link:
             raise Refusal(
                 ErrorType.INVALID_STATE,
-                f"It is not proven that the person with the password of {person.email} also owns the mailbox: the "
-                "address is not confirmed, or by the link in the mail alone. Set a new password by mail "
-                "(/forgot-password), which removes all earlier ways to sign in, then repeat this.",
+                f"The mailbox {person.email} isn't proven to be this person's. Set a new password by email "
+                "(/forgot-password), which removes other ways to sign in, then retry.",
                 state="unconfirmed",
             )
         if not now.is_operator:

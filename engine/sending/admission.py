@@ -94,7 +94,7 @@ def _refused_copy(
     if not item.is_claimed:
         return Refusal(ErrorType.CONFLICT, "The broadcast is not sending, or this recipient has had its message.")
     if head.status != "active":
-        return Refusal(ErrorType.ACCOUNT_SUSPENDED, "This account is suspended.")
+        return Refusal(ErrorType.ACCOUNT_SUSPENDED, "Your account is suspended. Read the reason in GET /v1/me.")
     return quota.used_up(head, at, parent=parent, reserve=reserve) if reserve else None
 
 
@@ -102,10 +102,10 @@ def _suppressed(address: str, reason: str) -> Refusal:
     """Return the refusal of the whole message; the sentence offers lifting the suppression unless it is a
     complaint's.
     """
-    way_out = "Remove it." if reason == Reason.COMPLAINT else "Remove it, or lift the suppression."
+    way_out = "Remove it." if reason == Reason.COMPLAINT else "Remove it, or delete the suppression."
     return Refusal(
         ErrorType.SUPPRESSED,
-        f"{address} is on the suppression list ({reason}); the message was not sent to any recipient. {way_out}",
+        f"{address} is on your suppression list ({reason}), so the message was sent to nobody. {way_out}",
         address=address,
         reason=reason,
     )
@@ -124,8 +124,8 @@ def beyond_window(head: AccountHead, wanted: datetime, at: datetime) -> Refusal 
     ahead = "1 day" if days == 1 else f"{days} days"
     return Refusal(
         ErrorType.INVALID_REQUEST,
-        f"`scheduledAt` is more than {ahead} ahead, which this plan does not allow. Send it closer to the date, "
-        "or upgrade the plan.",
+        f"`scheduledAt` is more than {ahead} ahead, the limit of your plan. Send it closer to the date, or upgrade "
+        "your plan.",
         field="scheduledAt",
         limit=days,
     )

@@ -111,5 +111,6 @@ def _undone(made: BatchResult, replays: Replays) -> BatchResult:
 def left_out() -> Refusal:
     """Return the refusal of a message whose batch is sent as a whole or not at all."""
     return Refusal(
-        ErrorType.CONFLICT, "This message was not sent, because another one of its batch was refused. Correct that one."
+        ErrorType.CONFLICT,
+        "Not sent, because another message of this batch was refused. Correct that one, then send the batch again.",
     )

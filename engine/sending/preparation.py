@@ -191,13 +191,11 @@ class Preparer:
         if not await _fits_cached(self.domains, account, lambda known: domain in known, reread):
             raise Refusal(
                 ErrorType.DOMAIN_NOT_VERIFIED,
-                f"{domain} is not a verified sending domain of this account. Add and verify it first.",
+                f"{domain} isn't a verified domain of your account. Add and verify it first.",
                 domain=domain,
             )
         if not await _fits_cached(self.streams, account, lambda known: stream in known, reread):
-            raise invalid(
-                "stream", f"There is no stream named {stream!r} on this account. Create it with POST /v1/streams."
-            )
+            raise invalid("stream", f"Your account has no stream named {stream!r}. Create it with POST /v1/streams.")
         return (await self.domains.get(account)).get(domain)
 
     async def _content(self, request: SendRequest, origin: Origin) -> Content:

@@ -186,9 +186,7 @@ async def reset(
         wanted = (await find(settings, wanted, resolver)).site
         removed = await _remove(pool, wanted, actor)
     if not removed:
-        raise Refusal(
-            ErrorType.NOT_FOUND, f"There is no operator's rule for {name}. The list of sites shows all rules."
-        )
+        raise Refusal(ErrorType.NOT_FOUND, f"No operator's rule exists for {name}. The list of sites shows all rules.")
     return wanted
 
 

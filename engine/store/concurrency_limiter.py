@@ -69,8 +69,8 @@ class ConcurrencyLimiter:
         wait = max(1, math.ceil((own.requests - 1) / self._each * expected_s))
         return Refusal(
             ErrorType.RATE_LIMITED,
-            f"Too many {self._work} of this account at once: {self._each} may run at the same time. Wait {wait} s, "
-            "and send fewer at the same time.",
+            f"Too many {self._work} at the same time; your limit is {self._each}. Wait {wait} s, then send fewer at "
+            "a time.",
             retry_after_s=wait,
         )
 

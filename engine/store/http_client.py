@@ -125,7 +125,7 @@ class HttpClient:
                             raise
                 return HttpFailure("connect", "the server had closed all pooled connections")
         except TimeoutError:
-            late = "there was no answer" if exchange.status is None else "the answer was not complete"
+            late = "there was no response" if exchange.status is None else "the response was incomplete"
             return HttpFailure("timeout", f"{late} within {timeout_s:g} s", exchange.status)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return _failure(error)
@@ -371,14 +371,14 @@ def _failure(error: Exception) -> HttpFailure:
     if isinstance(error, (aiohttp.InvalidURL, ValueError)):
         return HttpFailure("url", "the URL can't be used")
     if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError)):
-        return HttpFailure("connect", text or "the connection was closed without an answer")
-    return HttpFailure("protocol", f"the answer is not HTTP: {text}")
+        return HttpFailure("connect", text or "the connection was closed without a response")
+    return HttpFailure("protocol", f"the response is not HTTP: {text}")
 
 
 def _words(error: object) -> str:
     """Return the text of an error as one printable line."""
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "the connection was closed without an answer"
+        return "the connection was closed without a response"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not valid: {error.verify_message}"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:

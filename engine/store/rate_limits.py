@@ -186,7 +186,7 @@ def refusal(status: RateStatus) -> Refusal:
     wait = max(1, math.ceil(status.retry_after_s))
     return Refusal(
         ErrorType.RATE_LIMITED,
-        f"More than {status.limit} requests per second. Wait {wait} s, then send at a steady rate.",
+        f"You sent more than {status.limit} requests per second. Wait {wait} s, then send at a steady rate.",
         retry_after_s=wait,
     )
 

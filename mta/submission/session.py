@@ -148,8 +148,8 @@ class SubmissionSession(EsmtpSession):
             self._login = await self._server.auth.log_in_locally(self.address)
         except LoginRefused:
             self.fault(
-                "530 5.7.0 [unauthorized] Without a login, mail is sent with the API key of the first run, and that key"
-                " can't send: it is missing, revoked, or its account is suspended. Log in with another API key"
+                "530 5.7.0 [unauthorized] Without a login, the API key of the first run is used, but it can't "
+                "send. Log in with another API key"
             )
             return False
         except (DatabaseUnavailable, OSError) as error:
@@ -231,9 +231,9 @@ class SubmissionSession(EsmtpSession):
         if self._sender is None:
             raise BadCommand("503 5.5.1 Say MAIL first")
         if not self._recipients:
-            raise BadCommand("554 5.5.1 There is no valid recipient")
+            raise BadCommand("554 5.5.1 No valid recipient")
         if argument:
-            raise BadCommand("501 5.5.4 DATA takes nothing")
+            raise BadCommand("501 5.5.4 DATA has no parameters")
         assert self._login is not None
         caller = self._login.caller
         reservation = self._server.memory.open(caller.account_id, caller.key_id)

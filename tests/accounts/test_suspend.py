@@ -316,7 +316,7 @@ async def test_the_operator_sees_how_an_account_stands(pool: asyncpg.Pool) -> No
     assert shown["subAccounts"] == [{"id": below, "name": "Shop", "status": "suspended"}]
     assert {one["accountId"]: one["status"] for one in await accounts.listed(pool, limit=5)}[below] == "suspended"
     assert (await accounts.resume(pool, account=account.public_id))["suspensions"] == []
-    with pytest.raises(Refusal, match="There is no such account"):
+    with pytest.raises(Refusal, match="No such account"):
         await accounts.shown(pool, account=ids.format_id(ids.Kind.ACCOUNT, ids.uuid7()))
 
 

@@ -399,7 +399,7 @@ async def test_only_an_account_that_may_send_so_becomes_the_platforms(here: Worl
         await platform_account.appoint(here.pool, here.settings, other.id, f"a@{other.domain}")
     with pytest.raises(ValueError, match="is not a domain of this account"):
         await platform_account.appoint(here.pool, here.settings, other.id, None)
-    with pytest.raises(Refusal, match="no such account"):
+    with pytest.raises(Refusal, match="No such account"):
         await platform_account.appoint(here.pool, here.settings, ids.uuid7(), None)
     standing = await platform_account.state(here.pool, here.settings)
     assert (standing.account_id, standing.domain_status) == (here.account.id, "verified")

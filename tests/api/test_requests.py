@@ -269,7 +269,7 @@ async def test_a_method_that_a_path_does_not_take_is_told_those_it_takes(api: Ap
     answer = await api.delete("/v1/emails", account.token)
 
     assert (answer.status, answer.error["type"]) == (405, "method_not_allowed")
-    assert answer.error["message"].startswith("This path does not take DELETE. It takes ")
+    assert answer.error["message"].startswith("DELETE isn't supported here. Use ")
     assert "POST" in answer.error["message"]
     assert "POST" in answer.headers["allow"]
 

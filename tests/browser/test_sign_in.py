@@ -35,7 +35,7 @@ async def sign_in_once_allowed(page: ConsolePage, email: str, password: str) -> 
     """Sign in, again and again while the API asks to wait after a wrong password."""
     button = page.page.get_by_role("button", name="Sign in", exact=True)
     form = page.page.get_by_label("Password")  # the button has another name while the form is sent
-    waits = page.page.get_by_role("alert").filter(has_text="Too many tries")
+    waits = page.page.get_by_role("alert").filter(has_text="Too many attempts")
     await sign_in(page, email, password)
     async with asyncio.timeout(PATIENCE_S):
         while await form.count():

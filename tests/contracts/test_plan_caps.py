@@ -222,7 +222,7 @@ def check_refused(answer: Answer, case: CountedCap) -> None:
     assert (answer.status, answer.error["type"]) == (403, "plan_limit_reached"), answer
     figures = {name: answer.error[name] for name in ("resource", "limit", "used")}
     assert figures == {"resource": case.resource, "limit": case.most, "used": case.most}
-    assert "pgrade the plan" in answer.error["message"]
+    assert "pgrade your plan" in answer.error["message"]
     assert ("retry-after" in answer.headers) is case.field.startswith("monthly_")
 
 

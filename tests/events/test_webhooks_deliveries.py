@@ -56,8 +56,8 @@ async def test_deliveries_show_every_attempt_newest_event_first(
     webhook = ids.parse_id(ids.Kind.WEBHOOK, new["id"])
     delivered, failed, waiting = await here.events(account, ["accepted", "attempted", "delivered"])
     for event, attempt, code, error in (
-        (delivered, 1, 500, "answered 500"), (delivered, 2, 200, None), (failed, 1, 410, "answered 410"),
-        (waiting, 1, None, "there was no answer within 10 s"),
+        (delivered, 1, 500, "responded with 500"), (delivered, 2, 200, None), (failed, 1, 410, "responded with 410"),
+        (waiting, 1, None, "there was no response within 10 s"),
     ):  # fmt: skip
         await pool.execute(
             "INSERT INTO webhook_attempts (id, webhook_id, event_id, seq, attempt, started_at, milliseconds, "
@@ -75,13 +75,13 @@ async def test_deliveries_show_every_attempt_newest_event_first(
         ("accepted", "delivered", 2, 200, "said 200"),
     ]
     assert [row["nextAttemptAt"] is None for row in rows] == [False, True, True]
-    assert rows[0]["error"] == "there was no answer within 10 s"
+    assert rows[0]["error"] == "there was no response within 10 s"
     first, second = rows[2]["attempts"]
     assert (first["attempt"], first["statusCode"], first["milliseconds"], first["error"]) == (
         1,
         500,
         12,
-        "answered 500",
+        "responded with 500",
     )
     assert (second["attempt"], second["statusCode"], second["error"]) == (2, 200, None)
     pages = []

@@ -32,7 +32,7 @@ async def test_one_byte_at_a_time_ends_at_the_total_time() -> None:
     found = failed(await met(Hostile(trickle), timeout_s=1.0))
 
     assert 0.9 < loop.time() - began < 9.0  # the trickle takes ten seconds
-    assert (found.kind, found.text, found.status) == ("timeout", "the answer was not complete within 1 s", 200)
+    assert (found.kind, found.text, found.status) == ("timeout", "the response was incomplete within 1 s", 200)
 
 
 async def test_headers_one_byte_at_a_time_end_at_the_total_time() -> None:
@@ -273,9 +273,9 @@ async def test_connections_are_given_up_in_time_though_never_idle() -> None:
 @pytest.mark.parametrize(
     ("script", "status", "error"),
     [
-        (saying(HEAD + b"Content-Length: 9\r\n\r\n", *[b"x"] * 9, pause_s=0.3), 200, "the answer was not complete"),
-        (saying(b"junk\r\n\r\n"), None, "the answer is not HTTP"),
-        (saying(b"HTTP/1.1 500 No\r\nContent-Length: 4\r\n\r\n\xff\0ab"), 500, "answered 500"),
+        (saying(HEAD + b"Content-Length: 9\r\n\r\n", *[b"x"] * 9, pause_s=0.3), 200, ("the response was incomplete")),
+        (saying(b"junk\r\n\r\n"), None, "the response is not HTTP"),
+        (saying(b"HTTP/1.1 500 No\r\nContent-Length: 4\r\n\r\n\xff\0ab"), 500, "responded with 500"),
         (reset, None, "reset"),
     ],
     ids=["trickle", "junk", "binary", "rst"],
@@ -293,7 +293,7 @@ async def test_what_went_wrong_stands_in_the_history(
     assert error in str(attempt.error).lower() or error in str(attempt.error)
     row = await here.delivery(endpoint, event)
     assert row.due_at is not None
-    if error == "answered 500":
+    if error == "responded with 500":
         assert row.answer == "\ufffd\ufffdab"
 
 

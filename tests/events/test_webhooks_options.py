@@ -140,8 +140,8 @@ async def test_a_change_of_filters_concerns_later_events(api: Api, pool: asyncpg
 async def test_filters_that_match_nothing_now_are_warned_of(api: Api, account: TestAccount) -> None:
     endpoint = await made(api, account, domains=[account.domain, "strange.test"], streams=["newsletter"])
     assert [(one["field"], one["message"]) for one in endpoint["warnings"]] == [
-        ("domains[1]", "This account has no domain strange.test: the filter matches no message until it is added."),
-        ("streams[0]", "This account has no stream `newsletter`: the filter matches no message until it is added."),
+        ("domains[1]", ("Your account has no domain strange.test: the filter matches no message until it is added.")),
+        ("streams[0]", ("Your account has no stream `newsletter`: the filter matches no message until it is added.")),
     ]
     assert (await change(api, account, endpoint, domains=[account.domain], streams=["transactional"])).json[
         "warnings"
@@ -219,19 +219,19 @@ async def test_headers_sealed_with_another_pepper_end_posts_with_a_reason_and_ca
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"headers": {"Host": "x"}}, "headers", "`Host` can't be set"),
-        ({"headers": {"content-type": "x"}}, "headers", "can't be set"),
-        ({"headers": {"Service-Signature": "x"}}, "headers", "can't be set"),
-        ({"headers": {"Transfer-Encoding": "chunked"}}, "headers", "can't be set"),
+        ({"headers": {"Host": "x"}}, "headers", "`Host` is set by Waybill"),
+        ({"headers": {"content-type": "x"}}, "headers", "can't set it"),
+        ({"headers": {"Service-Signature": "x"}}, "headers", "can't set it"),
+        ({"headers": {"Transfer-Encoding": "chunked"}}, "headers", "can't set it"),
         ({"headers": {"X-A": "1", "x-a": "2"}}, "headers", "given twice"),
-        ({"headers": {"X A": "1"}}, "headers", "no name of a header"),
+        ({"headers": {"X A": "1"}}, "headers", "isn't a valid header name"),
         ({"headers": {"X-A": "a\r\nb: c"}}, "headers", "visible ASCII"),
         ({"headers": {"X-A": " a"}}, "headers", "visible ASCII"),
         ({"headers": {"X-A": "é"}}, "headers", "visible ASCII"),
         ({"headers": {f"X-{n}": "1" for n in range(MAX_HEADERS + 1)}}, "headers", ""),
         ({"domains": ["a@b.test"]}, "domains[0]", "Give a domain"),
         ({"domains": ["no domain"]}, "domains[0]", "Give a domain"),
-        ({"streams": ["Not A Stream"]}, "streams[0]", "no name of a stream"),
+        ({"streams": ["Not A Stream"]}, "streams[0]", "isn't a valid stream name"),
         ({"streams": ["a"] * (MAX_FILTERS + 1)}, "streams", ""),
     ],
 )
@@ -251,7 +251,7 @@ async def test_a_change_adds_no_more_headers_than_allowed(api: Api, account: Tes
     endpoint = await made(api, account, headers={f"X-{n}": "1" for n in range(MAX_HEADERS)})
     many = await change(api, account, endpoint, headers={"X-More": "1"})
     assert (many.status, many.error["field"]) == (400, "headers")
-    assert "at most 10" in many.error["message"]
+    assert "the limit is 10" in many.error["message"]
     swapped = await change(api, account, endpoint, headers={"X-More": "1", "X-0": None})
     assert len(swapped.json["headerNames"]) == MAX_HEADERS
 

@@ -164,7 +164,7 @@ async def test_not_found_and_gone_stop_at_once(here: World, receiver: Receiver, 
         await here.until_posted(endpoint)
 
     [attempt] = await here.attempts(endpoint, event)
-    assert (attempt.delivered, attempt.status_code, attempt.error) == (False, status, f"answered {status}")
+    assert (attempt.delivered, attempt.status_code, attempt.error) == (False, status, f"responded with {status}")
     assert len(receiver.got) == 1
 
 
@@ -265,7 +265,7 @@ async def test_a_hanging_endpoint_is_given_up_in_total_time_and_delays_nobody(he
 
     delays = [(receiver.attempts(event)[0].at - at).total_seconds() for event, at in sent]
     assert statistics.median(delays) < 1.0  # not all: the machine may have been busy for a moment
-    assert attempt.error == "there was no answer within 1 s"
+    assert attempt.error == "there was no response within 1 s"
     assert attempt.milliseconds is not None
     assert 900 < attempt.milliseconds < 15_000
 

@@ -105,7 +105,9 @@ async def test_the_relay_holds_a_key_to_its_domains_and_streams(
     ]  # fmt: skip
 
     assert replies[0].startswith("250 2.0.0 queued"), replies
-    assert all(reply.startswith("550 5.7.1 [forbidden] This API key may not send") for reply in replies[1:]), replies
+    assert all(reply.startswith("550 5.7.1 [forbidden] This API key isn't allowed to send") for reply in replies[1:]), (
+        replies
+    )
 
 
 async def test_a_replayed_idempotency_key_is_answered_as_ever(

@@ -230,7 +230,7 @@ async def test_mail_whose_scan_failed_is_forwarded_only_where_no_scan_is_require
         await strict.close()
 
     message = (await only(here))["id"]
-    with pytest.raises(Refusal, match="forwards scanned attachments only") as refused:
+    with pytest.raises(Refusal, match="only forwards scanned attachments") as refused:
         await replay(here.pool, here.account.id, message, scanner_required=True)
     assert refused.value.fields == {"filename": "a.txt"}
     await replay(here.pool, here.account.id, message)

@@ -94,5 +94,5 @@ async def test_resends_paths_without_the_base_url_say_so(api: Api) -> None:
 async def test_other_unknown_paths_answer_as_ever(api: Api) -> None:
     unknown = await api.get("/v1/compat/mailchimp/emails")
     assert unknown.json == {"error": unknown.error}
-    assert unknown.error["message"] == "There is nothing at this path."
-    assert (await api.get("/templates")).error["message"] == "There is nothing at this path."
+    assert unknown.error["message"] == "No such path. Check it in the API reference."
+    assert (await api.get("/templates")).error["message"] == "No such path. Check it in the API reference."

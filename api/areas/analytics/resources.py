@@ -48,8 +48,8 @@ async def read_delivery(call: Call, query: DeliveryQuery) -> DeliveryReply:
     if query.days > limit:
         raise Refusal(
             ErrorType.PLAN_LIMIT_REACHED,
-            f"`days` is {query.days}; this account's plan includes {limit} days of analytics. Ask for fewer days, or "
-            "upgrade the plan.",
+            f"`days` is {query.days}; your plan includes {limit} days of analytics. Request fewer days, or upgrade "
+            "your plan.",
             resource="analytics_days",
             limit=limit,
             used=query.days,

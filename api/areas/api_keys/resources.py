@@ -45,7 +45,7 @@ async def make_key(call: Call, body: NewKey) -> MadeKey:
         child = await _sub_account(call, body.sub_account_id)
         if child.status == "closing":
             raise Refusal(
-                ErrorType.INVALID_STATE, "This sub-account is being erased and gets no new keys.", state=child.status
+                ErrorType.INVALID_STATE, "This sub-account is being erased and can't get new keys.", state=child.status
             )
         account = child.id
     made = await giving.create_api_key(
@@ -91,7 +91,8 @@ def _check_confirmed(person: Person) -> None:
     if not person.row.email_verified:
         raise Refusal(
             ErrorType.EMAIL_UNVERIFIED,
-            "Confirm your address first, with the link mailed to you; POST /v1/auth/verify-email/send sends another.",
+            "Confirm your email address first, with the link we sent you. POST /v1/auth/verify-email/send sends "
+            "another.",
         )
 
 

@@ -131,7 +131,7 @@ def too_many(count: int, limit: int) -> Refusal:
     """Return the refusal of a batch with too many messages."""
     return Refusal(
         ErrorType.INVALID_REQUEST,
-        f"The batch has {count} messages; at most {limit} are allowed. Send several batches.",
+        f"The batch has {count} messages; the limit is {limit}. Send several batches.",
         field="messages",
         limit=limit,
     )
@@ -163,7 +163,7 @@ def _refuse_tracking(email: PostmarkEmail) -> None:
 
 def _tags(tag: str | None) -> list[str] | None:
     if tag and len(tag) > MAX_TAG:
-        raise invalid("Tag", f"`Tag` has {len(tag)} characters; at most {MAX_TAG} are allowed.")
+        raise invalid("Tag", f"`Tag` has {len(tag)} characters; the limit is {MAX_TAG}. Shorten it.")
     return [tag] if tag else None
 
 
@@ -171,7 +171,7 @@ def _headers(fields: Sequence[PostmarkHeader]) -> dict[str, str]:
     found: dict[str, str] = {}
     for place, one in enumerate(fields):
         if one.name in found:
-            raise invalid(f"Headers[{place}].Name", f"`Headers` holds {one.name[:100]!r} twice. Give it once.")
+            raise invalid(f"Headers[{place}].Name", f"`Headers` contains {one.name[:100]!r} twice. Give it once.")
         found[one.name] = one.value
     return found
 

@@ -61,8 +61,8 @@ def checked_reach(count: int, offset: int) -> int:
     if count + offset > MAX_FOUND:
         raise invalid(
             "offset",
-            f"`count` and `offset` together are {count + offset}; at most {MAX_FOUND} are allowed. Narrow the time "
-            "with `fromdate` and `todate`.",
+            f"`count` and `offset` together are {count + offset}; the limit is {MAX_FOUND}. Narrow the time with "
+            "`fromdate` and `todate`.",
         )
     return count + offset
 
@@ -89,7 +89,7 @@ def type_of(wanted: str | None) -> str | None:
     if wanted is None:
         return None
     if wanted not in KINDS:
-        raise invalid("type", f"`type` is {wanted[:50]!r}. Waybill tells apart {', '.join(KINDS)}.")
+        raise invalid("type", f"`type` is {wanted[:50]!r}. Use one of {', '.join(KINDS)}.")
     return KINDS[wanted].type
 
 

@@ -41,11 +41,11 @@ async def create(call: Call, body: NewContactIn) -> Contact:
     wanted, lists = new_contact(body), list_ids(body.lists)
     if body.confirm:
         if body.from_ is None:
-            raise invalid("from", "`from` is missing: give the From of the mail that asks the contact to confirm.")
+            raise invalid("from", "`from` is missing. Set the sender of the confirmation email.")
         request = ConfirmationRequest(sender=body.from_, stream=body.stream, locale=body.locale)
         row = await _double_opt_in(call).create(wanted, request, consent=body.consent, lists=lists, actor=call.actor)
     elif body.from_ is not None:
-        raise invalid("from", "`from` is for the mail that asks the contact to confirm. Set `confirm` to true as well.")
+        raise invalid("from", "`from` is only for the confirmation email. Set `confirm` to true as well.")
     else:
         row = await service.create(
             call.services.pool, call.account_id, wanted, consent=body.consent, lists=lists, actor=call.actor

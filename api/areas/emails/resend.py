@@ -110,7 +110,7 @@ def _origin(call: Call) -> Origin:
 def _check_once(texts: list[str]) -> None:
     for index, text in enumerate(texts):
         if text in texts[:index]:
-            raise invalid(f"ids[{index}]", f"`ids` holds {text[:100]!r} twice. Give each message once.")
+            raise invalid(f"ids[{index}]", f"`ids` contains {text[:100]!r} twice. Give each message once.")
 
 
 def _order(text: str, body: BulkMessageResend) -> ResendOrder | Refusal:

@@ -37,7 +37,7 @@ async def change(call: Call, body: SiteRuleChange) -> SiteRuleReply:
     }
     why = None if body.why is UNSET else line(body.why, "why", MAX_WHY)
     if not fields and why is None:
-        raise invalid("body", "There is nothing to change: give at least one limit, or `why`.")
+        raise invalid("body", "Nothing to change. Set at least one limit, or `why`.")
     name = _named(call)
     with refusing("body"):
         done = await site_admin.change(

@@ -107,7 +107,7 @@ async def _shown(call: Call, template: str | None) -> TemplateContent:
         return layout_rules.SAMPLE
     row = await store.load_row(call.services.pool, call.account_id, template, None) if is_slug(template) else None
     if row is None:
-        raise invalid("template", f"This account has no template {template!r}. Name another, or leave `template` out.")
+        raise invalid("template", f"Your account has no template {template!r}. Name another, or leave `template` out.")
     return rules.content_of(row)
 
 

@@ -39,7 +39,8 @@ async def create(
         if kind in held:
             raise Refusal(
                 ErrorType.CONFLICT,
-                f"The account has a rule for {kind.value}: {held[kind].public_id}. Change that one with PATCH.",
+                f"Your account already has a rule for {kind.value}: {held[kind].public_id}. Change that one with "
+                "PATCH.",
                 id=held[kind].public_id,
             )
         return await _insert(connection, account, kind, fields, actor)
@@ -54,7 +55,7 @@ async def create_missing(pool: asyncpg.Pool, account: UUID, *, actor: str) -> li
         if not missing:
             raise Refusal(
                 ErrorType.CONFLICT,
-                "The account has a rule of every kind. Change them with PATCH.",
+                "Your account already has a rule of every kind. Change them with PATCH.",
             )
         return [await _insert(connection, account, kind, rules.defaults(kind), actor) for kind in missing]
 

@@ -105,15 +105,17 @@ def _wanted(billing: Billing, held: PlanSubscription | None, plan: str, interval
     if not billing.sells:
         raise Refusal(
             ErrorType.UNAVAILABLE,
-            "This installation sells no plans: its operator has set no prices, seller or payment provider. Ask the "
-            "operator for a plan.",
+            "This instance doesn't sell plans. Ask its operator for one.",
         )
     if held is not None and held.status is SubscriptionStatus.AGREEMENT:
         raise subscriptions.by_agreement()
     currency = billing.prices.currencies()[0] if held is None else held.currency
     price = billing.prices.find(plan, interval, currency)
     if price is None:
-        raise invalid("interval", f"The plan `{plan}` is not sold by the {interval} in {currency}.")
+        raise invalid(
+            "interval",
+            f"The plan `{plan}` isn't sold per {interval} in {currency}. Choose another `interval` or `currency`.",
+        )
     return price
 
 
@@ -132,7 +134,7 @@ def _refuse_present(held: PlanSubscription | None, wanted: PlanPrice) -> None:
     if _is_present(held, wanted):
         raise Refusal(
             ErrorType.INVALID_STATE,
-            f"This account has the plan `{wanted.plan.value}` by the {wanted.interval.value} already.",
+            f"You already have the plan `{wanted.plan.value}`, billed per {wanted.interval.value}. Choose another one.",
             state=held.status.value,
         )
 

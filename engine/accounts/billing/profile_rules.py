@@ -23,7 +23,7 @@ def checked(profile: BillingProfileRow) -> BillingProfileRow:
     if not is_country(country):
         raise invalid(
             "profile.country",
-            f"`{profile.country[:20]}` is not a country code of ISO 3166. Write one, such as DE or GB.",
+            f"`{profile.country[:20]}` isn't an ISO 3166 country code. Use one such as DE or GB.",
         )
     return BillingProfileRow(
         legal_name=_text("legalName", profile.legal_name, MAX_NAME) or _missing_name(),
@@ -57,10 +57,12 @@ def _text(field: str, text: str | None, longest: int, *, lines: bool = False) ->
         return None
     kept = text.strip()
     if len(kept) > longest:
-        raise invalid(f"profile.{field}", f"`{field}` has {len(kept)} characters; at most {longest} are possible.")
+        raise invalid(f"profile.{field}", f"`{field}` has {len(kept)} characters; the limit is {longest}. Shorten it.")
     controls = [letter for letter in kept if not letter.isprintable() and not (lines and letter == "\n")]
     if controls:
-        raise invalid(f"profile.{field}", f"`{field}` contains the control character U+{ord(controls[0]):04X}.")
+        raise invalid(
+            f"profile.{field}", f"`{field}` contains the control character U+{ord(controls[0]):04X}. Remove it."
+        )
     return kept or None
 
 
@@ -70,7 +72,7 @@ def _tax_id(country: str, text: str | None) -> str | None:
         return None
     tidy = tidy_tax_id(given)
     if country in EU and not is_vat_id(country, tidy):
-        raise invalid("profile.taxId", f"`{given}` does not have the form of a VAT id of {country}.")
+        raise invalid("profile.taxId", f"`{given}` isn't a valid VAT id of {country}. Correct it, or leave it out.")
     return tidy if country in EU else given
 
 

@@ -121,7 +121,7 @@ def no_subscription() -> Refusal:
     """Return the 409 for a change of a subscription that the account does not have."""
     return Refusal(
         ErrorType.INVALID_STATE,
-        "This account has no subscription. Buy a plan with POST /v1/billing/checkout.",
+        "You have no subscription. Buy a plan with POST /v1/billing/checkout.",
         state=Plan.FREE.value,
     )
 
@@ -130,6 +130,6 @@ def by_agreement() -> Refusal:
     """Return the 409 for an account that the operator bills outside the service."""
     return Refusal(
         ErrorType.INVALID_STATE,
-        "This account's plan was agreed with the operator of the service. Ask the operator to change it.",
+        "Your plan was agreed with the operator of this instance. Ask them to change it.",
         state=SubscriptionStatus.AGREEMENT.value,
     )

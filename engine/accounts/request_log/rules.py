@@ -69,7 +69,7 @@ def too_slow(wanted: RequestFilters) -> Refusal | None:
         return None
     return Refusal(
         ErrorType.INVALID_REQUEST,
-        f"The filter `{name}` has to read too many requests. Narrow the time with `from` and `until`.",
+        f"The filter `{name}` would read too many requests. Narrow the period with `from` and `until`.",
         field=name,
     )
 

@@ -119,7 +119,10 @@ async def _locked_parent(connection: Conn, parent: UUID) -> AccountHead:
     if head is None or head.status == "closing":
         raise not_found("account")
     if head.status != "active":
-        raise Refusal(ErrorType.ACCOUNT_SUSPENDED, "This account is suspended; its settings cannot be changed.")
+        raise Refusal(
+            ErrorType.ACCOUNT_SUSPENDED,
+            "Your account is suspended, so its settings can't be changed. Ask the operator.",
+        )
     if head.parent_id is not None:
         raise Refusal(ErrorType.FORBIDDEN, "A sub-account cannot have sub-accounts.")
     return head

@@ -46,15 +46,14 @@ def check_room(found: UnfinishedBroadcasts) -> None:
     if found.broadcasts > MAX_UNFINISHED:
         raise Refusal(
             ErrorType.INVALID_STATE,
-            f"This account has {MAX_UNFINISHED} broadcasts that have not ended, the most that are possible. Send,"
-            " cancel or delete some of them first.",
+            f"You have {MAX_UNFINISHED} unfinished broadcasts, the maximum. Send, cancel or delete one first.",
             state=FULL,
         )
     if found.content_bytes > MAX_UNFINISHED_BYTES:
         raise Refusal(
             ErrorType.INVALID_STATE,
-            f"The content of this account's broadcasts that have not ended would take {found.content_bytes:,} bytes;"
-            f" {MAX_UNFINISHED_BYTES:,} are possible. Send, cancel or delete some first, or attach smaller files.",
+            f"Your unfinished broadcasts would have {found.content_bytes:,} bytes of content; the limit is "
+            f"{MAX_UNFINISHED_BYTES:,}. Send, cancel or delete one, or attach smaller files.",
             state=FULL,
         )
 
@@ -62,7 +61,7 @@ def check_room(found: UnfinishedBroadcasts) -> None:
 def check_editable(row: BroadcastSummary) -> None:
     """Raise the 409 unless the broadcast is a draft."""
     if row.status != BroadcastStatus.DRAFT:
-        raise _invalid_state(row, "Only a draft can be changed. Make a new broadcast.")
+        raise _invalid_state(row, "Only a draft can be changed. Create a new broadcast.")
 
 
 def check_sendable(row: BroadcastSummary) -> None:

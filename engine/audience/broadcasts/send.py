@@ -57,7 +57,9 @@ async def send(
         rules.check_sendable(locked)
         if locked.updated_at != row.updated_at:
             raise Refusal(
-                ErrorType.INVALID_STATE, "The broadcast was changed meanwhile. Send it again.", state=locked.status
+                ErrorType.INVALID_STATE,
+                "The broadcast changed since you read it. Check it, then send it again.",
+                state=locked.status,
             )
         await _check_window(connection, account, later, at)
         await _check_recipients(connection, locked)

@@ -90,13 +90,13 @@ def _check_pace(mails: int, mailed_at: datetime, at: datetime) -> None:
     if mails >= MAX_MAILS:
         raise Refusal(
             ErrorType.RATE_LIMITED,
-            f"This contact was mailed {mails} confirmations, the most that are allowed. Do not mail it again.",
+            f"You've sent this contact {mails} confirmation emails, the maximum. Contact the person another way.",
             retry_after_s=int(LIFETIME.total_seconds()),
         )
     wait = (mailed_at + PAUSE - at).total_seconds()
     if wait > 0:
         raise Refusal(
             ErrorType.RATE_LIMITED,
-            f"This contact was mailed a confirmation less than a minute ago. Wait {int(wait) + 1} s.",
+            f"You sent this contact a confirmation email less than a minute ago. Wait {int(wait) + 1} s.",
             retry_after_s=int(wait) + 1,
         )

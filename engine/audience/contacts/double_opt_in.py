@@ -79,7 +79,7 @@ class DoubleOptIn:
             if row.confirmed:
                 raise Refusal(
                     ErrorType.INVALID_STATE,
-                    "This contact awaits no confirmation. Only a contact that was created with `confirm` can be asked.",
+                    "This contact isn't waiting for confirmation. Only contacts created with `confirm` can be asked.",
                     state="confirmed",
                 )
             link = await confirmations.ask(connection, account, contact, sender)

@@ -52,7 +52,7 @@ def read_file(form: FileFormat, content: str) -> list[dict[str, Any]]:
     """Return the rows of a file as an import takes them; raise the 400 for a file that can't be read."""
     rows = _read_csv(content) if form is FileFormat.CSV else _read_ndjson(content)
     if not rows:
-        raise invalid("content", "`content` has no rows.")
+        raise invalid("content", "`content` has no rows. Add at least one.")
     return rows
 
 
@@ -143,9 +143,9 @@ def _object(line: str, number: int) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(line)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        raise invalid("content", f"Line {number} is not valid JSON. Give one object a line.") from None
+        raise invalid("content", f"Line {number} isn't valid JSON. Write one object per line.") from None
     if not isinstance(found, dict):
-        raise invalid("content", f"Line {number} is no JSON object. Give one object a line.")
+        raise invalid("content", f"Line {number} isn't a JSON object. Write one object per line.")
     return found
 
 

@@ -90,8 +90,8 @@ async def delete(pool: asyncpg.Pool, account: UUID, list_id: UUID, *, actor: str
         if await lists_store.is_awaited(connection, account, list_id):
             raise Refusal(
                 ErrorType.INVALID_STATE,
-                f"A broadcast that is scheduled or in review names the list {row.name!r}. Cancel it, then delete the"
-                " list.",
+                f"A broadcast that is scheduled or in review uses the list {row.name!r}. Cancel it, then delete the "
+                "list.",
                 state="in_use",
             )
         await lists_store.DELETE.execute(connection, account, list_id)
@@ -132,7 +132,7 @@ async def _refuse_name(connection: Conn, account: UUID, name: str, *, other_than
     if known is not None and known != other_than:
         raise Refusal(
             ErrorType.CONFLICT,
-            f"This account has a list named {name!r} already, in upper or lower case. Choose another name.",
+            f"You already have a list named {name!r} (upper and lower case are the same). Choose another name.",
             id=ids.format_id(ids.Kind.LIST, known),
         )
 

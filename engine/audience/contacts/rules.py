@@ -43,7 +43,7 @@ def checked_name(name: str | None) -> str | None:
     """Return the name without surrounding blanks, None for an empty one; raise the 400 for an unusable one."""
     line = (name or "").strip()
     if len(line) > MAX_NAME:
-        raise invalid("name", f"`name` has {len(line)} characters; at most {MAX_NAME} are allowed.")
+        raise invalid("name", f"`name` has {len(line)} characters; the limit is {MAX_NAME}. Shorten it.")
     if not is_line(line):
         raise invalid("name", "`name` must be one line without control characters.")
     return line or None
@@ -57,7 +57,7 @@ def checked_fields(fields: Mapping[str, Any]) -> dict[str, FieldValue]:
 def checked_changes(fields: Mapping[str, Any]) -> dict[str, FieldValue | None]:
     """Return changes of fields, None for those to be removed; raise the 400 that names the first unusable one."""
     if len(fields) > 2 * MAX_FIELDS:
-        raise invalid("fields", f"`fields` changes {len(fields)} fields; at most {2 * MAX_FIELDS} are allowed.")
+        raise invalid("fields", f"`fields` changes {len(fields)} fields; the limit is {2 * MAX_FIELDS}. Remove some.")
     return {
         name: None if value is None else _checked_value(checked_field_name(name), value)
         for name, value in fields.items()
@@ -73,22 +73,24 @@ def merged(fields: Fields, changes: Mapping[str, FieldValue | None]) -> dict[str
 def check_size(fields: dict[str, FieldValue]) -> dict[str, FieldValue]:
     """Return the fields if a contact may have so many; raise the 400 otherwise."""
     if len(fields) > MAX_FIELDS:
-        raise invalid("fields", f"The contact would have {len(fields)} fields; at most {MAX_FIELDS} are allowed.")
+        raise invalid("fields", f"The contact would have {len(fields)} fields; the limit is {MAX_FIELDS}. Remove some.")
     size = len(fields_text(fields).encode())
     if size > MAX_FIELDS_BYTES:
-        raise invalid("fields", f"`fields` has {size} octets as JSON; at most {MAX_FIELDS_BYTES} are allowed.")
+        raise invalid("fields", f"`fields` has {size} octets as JSON; the limit is {MAX_FIELDS_BYTES}. Remove some.")
     return fields
 
 
 def checked_field_name(name: str) -> str:
     """Return the name of a contact field; raise the 400 for an unusable one."""
     if name in _RESERVED:
-        raise invalid(f"fields.{name}", f"`fields` can't hold `{name}`: every contact has it. Give it beside `fields`.")
+        raise invalid(
+            f"fields.{name}", f"`fields` can't contain `{name}`, which every contact has. Set it outside `fields`."
+        )
     if _FIELD_NAME.fullmatch(name) is None:
         raise invalid(
             "fields",
-            f"{name[:80]!r} is not a name of a field: it must begin with a letter or `_`, and have at most 64 letters,"
-            " digits, `_`, `.` and `-`.",
+            f"{name[:80]!r} isn't a valid field name. Begin with a letter or `_`; use at most 64 letters, digits, "
+            "`_`, `.` and `-`.",
         )
     return name
 
@@ -141,5 +143,5 @@ def _checked_value(name: str, value: object) -> FieldValue:
     else:
         raise invalid(f"fields.{name}", f"`fields.{name}` must be a string, a number, true or false.")
     if abs(value) > largest:
-        raise invalid(f"fields.{name}", f"`fields.{name}` is {value!r}; a number may be at most {largest!r}.")
+        raise invalid(f"fields.{name}", f"`fields.{name}` is {value!r}; the largest number is {largest!r}.")
     return value

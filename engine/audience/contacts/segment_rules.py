@@ -75,11 +75,11 @@ def parse(filter_: object) -> SegmentFilter:
     """Return a filter as given in JSON; raise the 400 that names the wrong part."""
     size = len(msgspec.json.encode(filter_))
     if size > MAX_FILTER_BYTES:
-        raise invalid("filter", f"`filter` has {size} octets as JSON; at most {MAX_FILTER_BYTES} are allowed.")
+        raise invalid("filter", f"`filter` has {size} octets as JSON; the limit is {MAX_FILTER_BYTES}. Remove some.")
     parsed = _parsed(filter_, "filter", depth=1)
     count = _conditions(parsed)
     if count > MAX_CONDITIONS:
-        raise invalid("filter", f"`filter` has {count} conditions; at most {MAX_CONDITIONS} are allowed.")
+        raise invalid("filter", f"`filter` has {count} conditions; the limit is {MAX_CONDITIONS}. Remove some.")
     return parsed
 
 
@@ -112,7 +112,7 @@ def _parsed(given: object, path: str, *, depth: int) -> SegmentFilter:
     if kind is None:
         return _condition(given, path)
     if len(given) > 1:
-        raise invalid(path, f"`{path}` holds more than `{kind}`. Put the other conditions inside it.")
+        raise invalid(path, f"`{path}` contains more than `{kind}`. Put the other conditions inside it.")
     parts = [given["not"]] if kind == "not" else given[kind]
     if not isinstance(parts, list) or not parts:
         raise invalid(f"{path}.{kind}", f"`{path}.{kind}` must be a list of at least one condition.")
@@ -132,7 +132,7 @@ def _conditions(filter_: SegmentFilter) -> int:
 def _condition(given: Mapping[str, Any], path: str) -> Condition:
     unknown = sorted(set(given) - {"field", "property", "op", "value"})
     if unknown:
-        raise invalid(f"{path}.{unknown[0]}", f"`{path}` has an unknown key `{unknown[0][:80]}`.")
+        raise invalid(f"{path}.{unknown[0]}", f"`{path}` has an unknown key `{unknown[0][:80]}`. Remove it.")
     if ("field" in given) == ("property" in given):
         raise invalid(path, f"`{path}` must name either a `field` or a `property`.")
     is_field = "field" in given
@@ -143,16 +143,16 @@ def _condition(given: Mapping[str, Any], path: str) -> Condition:
         raise invalid(f"{path}.op", f"`{path}.op` must be one of: {', '.join(sorted(operators))}.")
     if operator in EXISTENCE:
         if "value" in given:
-            raise invalid(f"{path}.value", f"`{path}` takes no `value` with `{operator}`.")
+            raise invalid(f"{path}.value", f"`{path}` has a `value`, which `{operator}` doesn't use. Remove it.")
         return Condition(name, operator, None, is_field)
     if "value" not in given:
-        raise invalid(f"{path}.value", f"`{path}` lacks a `value`.")
+        raise invalid(f"{path}.value", f"`{path}` needs a `value`. Add one.")
     return Condition(name, operator, _value(name, operator, given["value"], path, is_field=is_field), is_field)
 
 
 def _operators(name: object, path: str, *, is_field: bool) -> frozenset[str]:
     if not isinstance(name, str):
-        raise invalid(path, f"`{path}` must name the field or property by a string.")
+        raise invalid(path, f"`{path}` must give the name of the field or property as a string.")
     if is_field:
         rules.checked_field_name(name)
         return _FIELD_OPERATORS

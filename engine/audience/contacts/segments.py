@@ -97,8 +97,8 @@ async def delete(pool: asyncpg.Pool, account: UUID, segment: UUID, *, actor: str
         if (await _AWAITED.records(connection, account, segment))[0]["awaited"]:
             raise Refusal(
                 ErrorType.INVALID_STATE,
-                f"A broadcast that is scheduled or in review names the segment {row.name!r}. Cancel it, then delete the"
-                " segment.",
+                f"A broadcast that is scheduled or in review uses the segment {row.name!r}. Cancel it, then delete "
+                "the segment.",
                 state="in_use",
             )
         await _DELETE.execute(connection, account, segment)
@@ -155,7 +155,7 @@ async def _refuse_name(connection: Conn, account: UUID, name: str, *, other_than
         if found["id"] != other_than:
             raise Refusal(
                 ErrorType.CONFLICT,
-                f"This account has a segment named {name!r} already, in upper or lower case. Choose another name.",
+                f"You already have a segment named {name!r} (upper and lower case are the same). Choose another name.",
                 id=ids.format_id(ids.Kind.SEGMENT, found["id"]),
             )
 

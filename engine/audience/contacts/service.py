@@ -131,7 +131,7 @@ async def _refuse_known(connection: Conn, account: UUID, wanted: NewContact) -> 
     for row in await store.FIND.fetch(connection, account, [wanted.address]):
         raise Refusal(
             ErrorType.CONFLICT,
-            f"This account has a contact with the address {row.address} already. Change that one by its id.",
+            f"You already have a contact with the address {row.address}. Change it by its id.",
             id=ids.format_id(ids.Kind.CONTACT, row.id),
         )
 

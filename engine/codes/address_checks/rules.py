@@ -105,9 +105,8 @@ def month_used(limit: int, used: int, wanted: int, *, retry_after_s: int) -> Ref
     """Return the 403 for a call that asks for more checks than the month has left."""
     return Refusal(
         ErrorType.PLAN_LIMIT_REACHED,
-        f"This call needs {wanted} address checks; {max(0, limit - used)} of the {limit} that this account's plan"
-        " includes each month are left. Nothing was checked. Ask for fewer, upgrade the plan, or wait until the first"
-        " of the month (UTC).",
+        f"This request needs {wanted} address checks; {max(0, limit - used)} of this month's {limit} are left. Send "
+        "fewer, or upgrade your plan.",
         retry_after_s=retry_after_s,
         resource="address_checks",
         limit=limit,

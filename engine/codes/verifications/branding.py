@@ -79,7 +79,7 @@ async def _save(connection: Conn, account: UUID, logo: Logo | None) -> None:
 def _checked(text: str) -> str | None:
     line = text.strip()
     if len(line) > MAX_BRAND:
-        raise invalid("brandName", f"`brandName` has {len(line)} characters; at most {MAX_BRAND} are allowed.")
+        raise invalid("brandName", f"`brandName` has {len(line)} characters; the limit is {MAX_BRAND}. Shorten it.")
     if not is_line(line):
         raise invalid("brandName", "`brandName` must be one line without control characters.")
     return line or None

@@ -36,7 +36,7 @@ def read_logo(text: str) -> Logo:
     except (binascii.Error, ValueError):
         raise invalid("logo", "`logo.content` is not base64 (RFC 4648 4).") from None
     if len(content) > MAX_BYTES:
-        raise invalid("logo", f"The logo has {len(content)} bytes; at most {MAX_BYTES} are allowed.")
+        raise invalid("logo", f"The logo has {len(content)} bytes; the limit is {MAX_BYTES}. Remove some.")
     try:
         with Image.open(io.BytesIO(content), formats=tuple(FORMATS)) as image:
             _check(image)
@@ -44,18 +44,18 @@ def read_logo(text: str) -> Logo:
     except Refusal:
         raise
     except UnidentifiedImageError:
-        raise invalid("logo", "The logo is not a PNG, JPEG or WebP image.") from None
+        raise invalid("logo", "The logo isn't a PNG, JPEG or WebP image. Convert it.") from None
     # Pillow raises errors of many kinds for damaged images: OSError, SyntaxError, ValueError, struct.error, EOFError.
     except Exception as error:  # noqa: BLE001
-        raise invalid("logo", f"The logo can't be decoded ({type(error).__name__}). Save it anew.") from None
+        raise invalid("logo", f"The logo can't be decoded ({type(error).__name__}). Export it again.") from None
 
 
 def _check(image: Image.Image) -> None:
     if max(image.size) > MAX_SIDE or min(image.size) < 1:
         width, height = image.size
-        raise invalid("logo", f"The logo has {width} × {height} pixels; at most {MAX_SIDE} a side are allowed.")
+        raise invalid("logo", f"The logo has {width} × {height} pixels; the limit is {MAX_SIDE} per side.")
     if getattr(image, "n_frames", 1) != 1:
-        raise invalid("logo", "The logo is animated. Save one frame.")
+        raise invalid("logo", "The logo is animated. Send a single frame.")
 
 
 def _encoded(image: Image.Image) -> Logo:

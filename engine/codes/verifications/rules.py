@@ -116,7 +116,7 @@ def refuse_send(destination: Destination, at: datetime) -> Refusal | None:
     if locked is not None and locked > at:
         return Refusal(
             ErrorType.DESTINATION_LOCKED,
-            f"{MAX_EXHAUSTED} verifications of this address ran out of attempts. Start another one after the lock.",
+            f"{MAX_EXHAUSTED} verifications for this address ran out of attempts. Start another when the lock ends.",
             retry_after_s=_seconds(locked - at),
         )
     recent = [one for one in destination.sent if one > at - HOUR]
@@ -124,7 +124,7 @@ def refuse_send(destination: Destination, at: datetime) -> Refusal | None:
         return None
     return Refusal(
         ErrorType.RATE_LIMITED,
-        f"This address got {len(recent)} codes within an hour, which is the limit. Wait before sending another one.",
+        f"This address received {len(recent)} codes within an hour, the limit. Wait before you send another.",
         retry_after_s=_seconds(recent[-MAX_CODES_AN_HOUR] + HOUR - at),
     )
 
@@ -137,7 +137,7 @@ def refuse_resend(status: str, codes_sent: int, expires_at: datetime, at: dateti
         return None
     return Refusal(
         ErrorType.RATE_LIMITED,
-        f"This verification has sent {codes_sent} codes, which is the limit. Start a new verification.",
+        f"This verification has sent {codes_sent} codes, the limit. Start a new verification.",
         retry_after_s=_seconds(expires_at - at),
     )
 
@@ -151,8 +151,8 @@ def month_used(limit: int, used: int, *, retry_after_s: int) -> Refusal:
     """Return the 403 for a month whose verifications are used up."""
     return Refusal(
         ErrorType.PLAN_LIMIT_REACHED,
-        f"This account has sent {used} of the {limit} verification codes that its plan includes each month. Upgrade"
-        " the plan, or wait until the first of the month (UTC).",
+        f"You've sent this month's {limit} verification codes ({used}). Upgrade your plan, or wait until the first "
+        "of the month (UTC).",
         retry_after_s=retry_after_s,
         resource="verifications",
         limit=limit,

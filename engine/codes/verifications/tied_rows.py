@@ -88,7 +88,7 @@ class AnotherCode(Struct, frozen=True):
         if rows[0]["codes_sent"] != self.known.codes_sent:
             raise Refusal(
                 ErrorType.RATE_LIMITED,
-                "Another code of this verification is just being sent. Wait for it before sending one more.",
+                "Another code for this verification is being sent. Wait for it before you request one more.",
                 retry_after_s=1,
             )
 

@@ -68,7 +68,7 @@ async def claim(source: Source, account: UUID, lease_s: float) -> TailSlot:
             return TailSlot(account, found.slot, holder)
     raise Refusal(
         ErrorType.TOO_MANY_STREAMS,
-        f"This account already has {MAX_TAILS} open live tails, which is the limit. Close one, or share one.",
+        f"You have {MAX_TAILS} open live tails, the limit. Close one, or share one.",
         retry_after_s=math.ceil(lease_s) + 1,  # the slots of a crashed process are free by then
         limit=MAX_TAILS,
     )

@@ -87,7 +87,9 @@ def sealed_headers(
     found = {name: before[name] for name in names}
     found |= {name: value for name, value in given.items() if value is not None}
     if len(found) > MAX_HEADERS:
-        raise invalid("headers", f"The endpoint would have {len(found)} headers; at most {MAX_HEADERS} are allowed.")
+        raise invalid(
+            "headers", f"The endpoint would have {len(found)} headers; the limit is {MAX_HEADERS}. Remove some."
+        )
     if not found:
         return HeadersRow([], None)
     return HeadersRow(list(found), secrets.seal(key, msgspec.json.encode(found), webhook.bytes))
@@ -104,12 +106,12 @@ def unknown(row: EndpointRow, known: KnownNames) -> list[tuple[str, str]]:
     """Return the field and a warning for each filter that names no domain or stream of the account."""
     why = "the filter matches no message until it is added."
     found = [
-        (f"domains[{place}]", f"This account has no domain {name}: {why}")
+        (f"domains[{place}]", f"Your account has no domain {name}: {why}")
         for place, name in enumerate(row.domains)
         if name not in known.domains
     ]
     return found + [
-        (f"streams[{place}]", f"This account has no stream `{name}`: {why}")
+        (f"streams[{place}]", f"Your account has no stream `{name}`: {why}")
         for place, name in enumerate(row.streams)
         if name not in known.streams
     ]
@@ -124,8 +126,8 @@ def _filter_within(field: str, given: Sequence[str] | None, allowed: AbstractSet
     if others:
         raise Refusal(
             ErrorType.FORBIDDEN,
-            f"This API key is limited to some {field}, and `{field}` names {others[0]}, which is none of them. Leave "
-            "it out, or use a key without this limit.",
+            f"Your API key is limited to some {field}, not including {others[0]}. Leave it out, or use a key "
+            "without this limit.",
         )
     return given
 
@@ -147,13 +149,15 @@ def _checked_streams(names: Sequence[str]) -> list[str]:
     for place, name in enumerate(names):
         if not is_slug(name):
             field = f"streams[{place}]"
-            raise invalid(field, f"`{field}` is {name[:100]!r}, which is no name of a stream, such as `transactional`.")
+            raise invalid(
+                field, f"`{field}` is {name[:100]!r}, which isn't a valid stream name. Use one such as `transactional`."
+            )
     return list(dict.fromkeys(names))
 
 
 def _check_number(field: str, names: Sequence[str]) -> None:
     if len(names) > MAX_FILTERS:
-        raise invalid(field, f"`{field}` has {len(names)} names; at most {MAX_FILTERS} are allowed.")
+        raise invalid(field, f"`{field}` has {len(names)} names; the limit is {MAX_FILTERS}. Remove some.")
 
 
 def _checked_headers(headers: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -162,16 +166,16 @@ def _checked_headers(headers: Mapping[str, str | None]) -> dict[str, str | None]
         lower = name.lower()
         if len(name) > MAX_HEADER_NAME or not _NAME.fullmatch(name):
             raise _unusable(
-                f"{name[:100]!r} is no name of a header; it has 1 to {MAX_HEADER_NAME} letters, digits or `-`"
+                f"{name[:100]!r} isn't a valid header name; use 1 to {MAX_HEADER_NAME} letters, digits or `-`"
             )
         if lower in _RESERVED or lower.startswith(("content-", SERVICE_PREFIX)):
-            raise _unusable(f"`{name}` can't be set, because the service or HTTP itself sets it")
+            raise _unusable(f"`{name}` is set by Waybill or HTTP itself, so you can't set it")
         if lower in seen:
-            raise _unusable(f"`{name}` is given twice; names of headers are the same in any case")
+            raise _unusable(f"`{name}` is given twice; upper and lower case are the same")
         seen.add(lower)
         if value is not None and (len(value) > MAX_HEADER_VALUE or not _VALUE.fullmatch(value)):
             raise _unusable(
-                f"the value of `{name}` must be 1 to {MAX_HEADER_VALUE} visible ASCII characters and blanks"
+                f"the value of `{name}` must be 1 to {MAX_HEADER_VALUE} visible ASCII characters and spaces"
             )
     return dict(headers)
 

@@ -222,7 +222,7 @@ class Poster:
             if one.due and one.failing_since is not None and now - one.failing_since > HOPELESS_S
         ]
         if hopeless:
-            why = "given up: the endpoint has not answered, and the post was due for more than a day"
+            why = "given up: the endpoint has not responded, and the post was due for more than a day"
             ended = await store.give_up(self._pool, hopeless, clock.now() - STALE, max_each=SWEPT_EACH, why=why)
             metrics.WEBHOOK_POSTS.labels("given_up").inc(ended)
 
@@ -339,7 +339,7 @@ class Poster:
                 if len(batch) > 1 or batch[0].answer is None:
                     raise
                 batch = [
-                    structs.replace(batch[0], answer=None, answer_headers=None, error="the answer can't be stored")
+                    structs.replace(batch[0], answer=None, answer_headers=None, error=("the response can't be stored"))
                 ]
             except DatabaseUnavailable as error:
                 _log.warning("database unavailable, posts not recorded yet", error=repr(error), posts=len(batch))
@@ -359,7 +359,7 @@ def judged(answer: HttpReply | HttpFailure) -> PostVerdict:
     text, headers = rules.shown(answer.body), answer.headers.replace("\0", "\ufffd")
     if 200 <= answer.status < 300:
         return PostVerdict(delivered=True, status=answer.status, answer=text, error=None, answer_headers=headers)
-    reason = f"answered {answer.status}"
+    reason = f"responded with {answer.status}"
     if 300 <= answer.status < 400:
         reason += ": redirects are not followed"
     return PostVerdict(delivered=False, status=answer.status, answer=text, error=reason, answer_headers=headers)

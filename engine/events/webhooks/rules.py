@@ -58,7 +58,7 @@ def checked_url(url: str) -> str:
     Forbidden addresses are checked at each connection, not here.
     """
     if len(url) > MAX_URL:
-        raise _unusable(f"has {len(url)} characters; at most {MAX_URL} are allowed")
+        raise _unusable(f"has {len(url)} characters; the limit is {MAX_URL}")
     if _UNWRITTEN.search(url):
         raise _unusable("contains white space, control characters or backslashes; percent-encode them")
     try:
@@ -132,7 +132,7 @@ def checked_types(names: Sequence[str]) -> list[str]:
     Raises the 400 for too many names and for names that are empty, too long or contain NUL.
     """
     if len(names) > MAX_TYPES:
-        raise invalid("eventTypes", f"`eventTypes` has {len(names)} names; at most {MAX_TYPES} are allowed.")
+        raise invalid("eventTypes", f"`eventTypes` has {len(names)} names; the limit is {MAX_TYPES}. Remove some.")
     for place, name in enumerate(names):
         if not 1 <= len(name) <= MAX_TYPE or "\0" in name:
             field = f"eventTypes[{place}]"

@@ -217,7 +217,7 @@ async def _refuse_url(connection: Conn, account: UUID, url: str, visible: Names)
     if known is not None:
         raise Refusal(
             ErrorType.CONFLICT,
-            f"This account has an endpoint for {url} already.",
+            f"You already have an endpoint for {url}. Change that one.",
             id=ids.format_id(ids.Kind.WEBHOOK, known.id),
         )
 
@@ -229,8 +229,8 @@ def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: P
     except Unsealable:
         raise Refusal(
             ErrorType.CONFLICT,
-            "The stored headers of this endpoint can't be read, because WAYBILL_KEY_PEPPER has changed since. Give all"
-            f" of them again: {', '.join(stored.header_names)}.",
+            "The stored headers of this endpoint can't be read because WAYBILL_KEY_PEPPER has changed. Send all of "
+            f"them again: {', '.join(stored.header_names)}.",
         ) from None
 
 

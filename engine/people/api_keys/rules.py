@@ -87,12 +87,13 @@ class KeyRestrictions(Struct, frozen=True):
         """Raise the 403 for a message from a domain or on a stream that the key does not allow."""
         if self.domains is not None and domain not in self.domains:
             raise Refusal(
-                ErrorType.FORBIDDEN, f"This API key may not send from {domain}. Use a key that allows this domain."
+                ErrorType.FORBIDDEN,
+                f"This API key isn't allowed to send from {domain}. Use a key that allows this domain.",
             )
         if self.streams is not None and stream not in self.streams:
             raise Refusal(
                 ErrorType.FORBIDDEN,
-                f"This API key may not send on the stream {stream!r}. Use a key that allows it.",
+                f"This API key isn't allowed to send on the stream {stream!r}. Use a key that allows it.",
             )
 
 

@@ -158,12 +158,10 @@ async def _check_places(connection: Conn, account: UUID, names: Sequence[str], s
     (held,) = await store.PLACES.records(connection, account)
     for name in names:
         if name not in held["domains"]:
-            raise invalid("domains", f"{name} is not a domain of this account. Add it first.")
+            raise invalid("domains", f"{name} isn't a domain of your account. Add it first.")
     for slug in slugs:
         if slug not in held["streams"]:
-            raise invalid(
-                "streams", f"There is no stream named {slug!r} on this account. Create it with POST /v1/streams."
-            )
+            raise invalid("streams", f"Your account has no stream named {slug!r}. Create it with POST /v1/streams.")
 
 
 def created_detail(row: KeyListRow) -> dict[str, object]:

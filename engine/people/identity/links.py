@@ -195,8 +195,8 @@ def _vouched(proven: Proven) -> str:
 def _unconfirmed() -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
-        "A sign-up with your address has not been confirmed. Open the link in our mail to you or set a "
-        "new password, then sign in with the identity provider.",
+        "A sign-up with your address isn't confirmed. Open the link in our email or set a new password, then sign "
+        "in again.",
         state="address_unconfirmed",
     )
 
@@ -204,6 +204,6 @@ def _unconfirmed() -> Refusal:
 def _other_identity() -> Refusal:
     return Refusal(
         ErrorType.CONFLICT,
-        "Your address belongs to a person here who signs in with another identity of this provider. Sign in with that "
-        "one, or another way, and remove it.",
+        "Your address is linked to another identity of this provider. Sign in with that one or another way, then "
+        "remove it.",
     )

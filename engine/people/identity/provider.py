@@ -145,7 +145,7 @@ class IdentityProvider:
         try:
             return msgspec.json.decode(answer.body, type=Tokens)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise ProviderUnavailable("the answer of its token endpoint can't be read") from None
+            raise ProviderUnavailable("the response of its token endpoint can't be read") from None
 
     async def check(
         self, token: str, *, nonce: str | None, at: datetime, access_token: str | None = None
@@ -182,7 +182,7 @@ class IdentityProvider:
         headers = {"Authorization": f"Bearer {access_token}"}
         answer = await self._fetch("GET", description.userinfo_endpoint, headers)
         if answer.status != 200:
-            raise ProviderUnavailable(f"its userinfo endpoint answered {answer.status}")
+            raise ProviderUnavailable(f"its userinfo endpoint returned {answer.status}")
         try:
             claims = msgspec.json.decode(answer.body, type=_UserInfo)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -220,7 +220,7 @@ class IdentityProvider:
     async def _discover(self) -> Description:
         answer = await self._fetch("GET", self.config.issuer.rstrip("/") + DISCOVERY)
         if answer.status != 200:
-            raise ProviderUnavailable(f"its metadata endpoint answered {answer.status}")
+            raise ProviderUnavailable(f"its metadata endpoint returned {answer.status}")
         try:
             found = msgspec.json.decode(answer.body, type=Description)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -236,7 +236,7 @@ class IdentityProvider:
     async def _fetch_keys(self, description: Description) -> tuple[Signer, ...]:
         answer = await self._fetch("GET", description.jwks_uri)
         if answer.status != 200:
-            raise ProviderUnavailable(f"its key endpoint answered {answer.status}")
+            raise ProviderUnavailable(f"its key endpoint returned {answer.status}")
         try:
             return await asyncio.to_thread(id_tokens.keys_in, answer.body)
         except ValueError:
@@ -255,7 +255,7 @@ class IdentityProvider:
             ):
                 return _ProviderAnswer(response.status, await _read_all(response.content))
         except TimeoutError:
-            raise ProviderUnavailable(f"no answer within {self._timeout_s:g} s") from None
+            raise ProviderUnavailable(f"no response within {self._timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ProviderUnavailable(f"it can't be reached: {type(error).__name__}") from None
 
@@ -288,7 +288,7 @@ async def _read_all(stream: aiohttp.StreamReader) -> bytes:
         parts.append(part)
         size += len(part)
         if size > MAX_BYTES:
-            raise ProviderUnavailable(f"its answer is longer than {MAX_BYTES:,} bytes")
+            raise ProviderUnavailable(f"its response is longer than {MAX_BYTES:,} bytes")
     return b"".join(parts)
 
 
@@ -327,4 +327,4 @@ def _refusal(answer: _ProviderAnswer) -> ProviderUnavailable | ProviderDeclined:
         )
     if 400 <= answer.status < 500 and answer.status != 429:
         return ProviderDeclined(error if isinstance(error, str) and error.isidentifier() else "a code")
-    return ProviderUnavailable(f"its token endpoint answered {answer.status}")
+    return ProviderUnavailable(f"its token endpoint returned {answer.status}")

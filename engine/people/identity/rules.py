@@ -158,7 +158,9 @@ def spent(field: str) -> Refusal:
 
 def refused() -> Refusal:
     """Return the refusal for every invalid token or code of a provider; the log has the reason."""
-    return Refusal(ErrorType.INVALID_CREDENTIALS, "The identity provider's answer is invalid. Start the sign-in again.")
+    return Refusal(
+        ErrorType.INVALID_CREDENTIALS, "The identity provider's response is invalid. Start the sign-in again."
+    )
 
 
 def _code(pepper: Pepper, purpose: str, step: UUID) -> bytes:

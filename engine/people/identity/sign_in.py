@@ -70,7 +70,7 @@ def provider_of(services: IdentityServices) -> IdentityProvider:
     if services.provider is None:
         raise Refusal(
             ErrorType.NOT_FOUND,
-            "No identity provider is set up on this service. Sign in another way, or ask its operator for one.",
+            "This instance has no identity provider. Sign in another way, or ask its operator for one.",
         )
     return services.provider
 
@@ -220,9 +220,9 @@ async def _redeemed(
         described = await provider.describe()
         # RFC 9207: the answer of another provider may be mixed up with this one's.
         if came.issuer is None and described.authorization_response_iss_parameter_supported:
-            raise _does_not_hold("the answer does not name its issuer")
+            raise _does_not_hold("the response does not name its issuer")
         if came.code is None or came.issuer not in (None, provider.config.issuer):
-            raise _does_not_hold("the answer is another issuer's, or has no code")
+            raise _does_not_hold("the response is another issuer's, or has no code")
         tokens = await provider.redeem(came.code, rules.verifier_of(pepper, waiting.id), _callback(settings))
     except ProviderUnavailable:
         raise _away() from None

@@ -63,7 +63,7 @@ def check_page(party: RelyingParty, origin: str | None) -> None:
     if origin is not None and origin != party.origin:
         raise Refusal(
             ErrorType.INVALID_STATE,
-            f"Passkeys of this service only work on {party.origin}, but this page is on {origin}. Open it there.",
+            f"Passkeys only work on {party.origin}, but this page is on {origin}. Open it there.",
             state="other_origin",
         )
 

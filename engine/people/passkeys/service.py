@@ -102,8 +102,8 @@ async def finish_registration(
         _log.info("passkey not registered", reason=str(error))
         raise invalid(
             "credential",
-            f"This passkey could not be verified. Begin again within five minutes, on {party.origin}, with a device "
-            "that asks for a PIN, a finger or a face.",
+            f"This passkey couldn't be verified. Start again on {party.origin}, within five minutes, with a device "
+            "that asks for a PIN or biometrics.",
         ) from None
     async with services.pool.acquire() as connection, connection.transaction():
         await people.LOCK.first(connection, person.user_id)  # for an exact count
@@ -194,7 +194,7 @@ def handle_of(user: UUID) -> bytes:
 def refused() -> Refusal:
     """Return the same 401 for every passkey that cannot sign in."""
     return Refusal(
-        ErrorType.INVALID_CREDENTIALS, "This passkey cannot sign in here. Begin again, or sign in with a password."
+        ErrorType.INVALID_CREDENTIALS, "This passkey cannot sign in here. Start again, or sign in with a password."
     )
 
 

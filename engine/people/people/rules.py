@@ -25,7 +25,7 @@ def checked_email(text: str, field: str = "email") -> str:
             ErrorType.INVALID_ADDRESS, f"{shown!r} can't be used to sign in: {error}", address=shown, field=field
         ) from None
     if len(mailbox.address) > MAX_EMAIL:
-        raise invalid(field, f"`{field}` has {len(mailbox.address)} characters; at most {MAX_EMAIL} are allowed.")
+        raise invalid(field, f"`{field}` has {len(mailbox.address)} characters; the limit is {MAX_EMAIL}. Shorten it.")
     return mailbox.address.lower()
 
 

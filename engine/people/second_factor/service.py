@@ -274,4 +274,6 @@ def _wrong(what: str) -> Refusal:
 
 def _too_many(wait_s: float) -> Refusal:
     wait = max(1, math.ceil(wait_s))
-    return Refusal(ErrorType.RATE_LIMITED, f"Too many wrong tries. Wait {wait} s before the next.", retry_after_s=wait)
+    return Refusal(
+        ErrorType.RATE_LIMITED, f"Too many wrong attempts. Wait {wait} s before the next.", retry_after_s=wait
+    )

@@ -236,7 +236,9 @@ async def acting_role(connection: Conn, person: Person) -> Role:
     """Return the caller's present role, which may have changed since the request arrived."""
     standing = await store.MEMBER.first(connection, person.account_id, person.user_id)
     if standing is None:
-        raise Refusal(ErrorType.UNAUTHORIZED, "You no longer belong to this account.")
+        raise Refusal(
+            ErrorType.UNAUTHORIZED, "You're no longer a member of this account. Ask its owner for an invitation."
+        )
     role = Role(standing.role)
     if not role.includes(Role.ADMIN):
         raise Refusal(
@@ -253,7 +255,7 @@ async def read_member(connection: Conn, account: UUID, user: UUID) -> TeamMember
 async def _refuse_member(connection: Conn, account: UUID, address: str) -> None:
     found = await store.WITH_ADDRESS.records(connection, account, address)
     if found:
-        raise Refusal(ErrorType.CONFLICT, f"{address} is on this account already.", id=_usr(found[0]["user_id"]))
+        raise Refusal(ErrorType.CONFLICT, f"{address} is already in your account's team.", id=_usr(found[0]["user_id"]))
 
 
 async def _slow_down(limits: RateLimiter, account: UUID, address: str) -> None:

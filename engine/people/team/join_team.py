@@ -63,8 +63,8 @@ async def accept_signed_in(services: PeopleServices, token: str, caller: Person,
     if person is None or person.email != found.email:
         raise Refusal(
             ErrorType.FORBIDDEN,
-            "This invitation is for another address than the one you are signed in with. Sign in with the invited "
-            "address, or send its password.",
+            "This invitation is for another address than yours. Sign in with the invited address, or send its "
+            "password.",
         )
     await _join(services.pool, found, person, None, device)
 
@@ -77,7 +77,7 @@ async def _open(pool: asyncpg.Pool, token: str) -> OpenInvite:
         raise spent()
     if found.account_status == "suspended":
         raise Refusal(
-            ErrorType.ACCOUNT_SUSPENDED, "This account is suspended, so no person can join it now. Try again later."
+            ErrorType.ACCOUNT_SUSPENDED, "This account is suspended, so nobody can join it now. Ask its owner."
         )
     return found
 
@@ -103,7 +103,7 @@ async def _join(
             await record_event(connection, account, AccountEvent.MEMBER_JOINED, detail, actor=public)
             await remember(connection, user, device)
     if not joined:  # the invitation is used up anyway, so that its seat is free again
-        raise Refusal(ErrorType.CONFLICT, "You already belong to this account. Sign in.")
+        raise Refusal(ErrorType.CONFLICT, "You're already a member of this account. Sign in.")
 
 
 async def _hold(connection: Conn, person: PersonRow) -> None:
@@ -127,6 +127,6 @@ def _wrong() -> Refusal:
     """Return the same 401 for a wrong password and for a person without one."""
     return Refusal(
         ErrorType.INVALID_CREDENTIALS,
-        "The password is wrong. If you sign in with a passkey or an identity provider, sign in first, and accept "
-        "without a password. If you forgot your password, set a new one.",
+        "The password is wrong. Set a new one, or, with a passkey or identity provider, sign in first and accept "
+        "without a password.",
     )

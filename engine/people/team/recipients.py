@@ -18,7 +18,7 @@ async def checked(pool: asyncpg.Pool, account: UUID, to: Sequence[str]) -> list[
     mailboxes = [_mailbox(text, index) for index, text in enumerate(to)]
     for one in mailboxes:
         if not await team.WITH_ADDRESS.records(pool, account, canonical(one.address)):
-            raise invalid("to", f"{one.address} is not the address of a person on this account's team.")
+            raise invalid("to", f"{one.address} isn't the address of a member of your team.")
     return mailboxes
 
 

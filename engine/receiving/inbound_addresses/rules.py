@@ -22,7 +22,7 @@ def checked_label(label: str | None) -> str | None:
     """Return the label without surrounding blanks, None for an empty one; raise the 400 for an unusable one."""
     line = (label or "").strip()
     if len(line) > MAX_LABEL:
-        raise invalid("label", f"`label` has {len(line)} characters; at most {MAX_LABEL} are allowed.")
+        raise invalid("label", f"`label` has {len(line)} characters; the limit is {MAX_LABEL}. Shorten it.")
     if not is_line(line):
         raise invalid("label", "`label` must be one line without control characters.")
     return line or None
@@ -52,7 +52,8 @@ def catch_all(domain: str) -> str:
 def may_not_reach(domain: str) -> Refusal:
     """Return the 403 for a key that is limited to other domains."""
     return Refusal(
-        ErrorType.FORBIDDEN, f"This API key may not manage addresses of {domain}. Use a key that allows this domain."
+        ErrorType.FORBIDDEN,
+        f"This API key isn't allowed to manage addresses of {domain}. Use a key that allows this domain.",
     )
 
 
@@ -60,6 +61,6 @@ def not_verified(domain: str) -> Refusal:
     """Return the 403 for an address under a domain that this account has not verified."""
     return Refusal(
         ErrorType.DOMAIN_NOT_VERIFIED,
-        f"{domain} is not a verified domain of this account. Add it or verify it, then claim the address.",
+        f"{domain} isn't a verified domain of your account. Add or verify it, then claim the address.",
         domain=domain,
     )

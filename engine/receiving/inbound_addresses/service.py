@@ -155,7 +155,7 @@ async def _refuse_claimed(connection: Conn, account: UUID, form: str) -> None:
     for row in await store.FIND.fetch(connection, account, [form]):
         raise Refusal(
             ErrorType.CONFLICT,
-            f"This account has claimed {row.address} already.",
+            f"You've already claimed {row.address}.",
             id=ids.format_id(ids.Kind.INBOUND_ADDRESS, row.id),
         )
 

@@ -68,8 +68,8 @@ def _check_person(row: ReceivedRow, summary: ReceivedSummary | None) -> None:
     if summary is None or not row.envelope_from or summary.auto_submitted or summary.bulk:
         raise Refusal(
             ErrorType.INVALID_STATE,
-            "A program wrote this message, or it went to a list, so it gets no automatic answer: two programs could "
-            "answer each other for ever. Leave `automatic` out if a person answers.",
+            "A program or list sent this message, so an automatic reply could loop. Leave `automatic` out if a "
+            "person replies.",
             state="automatic",
         )
 
@@ -136,4 +136,4 @@ def _recipient(row: ReceivedRow) -> str:
         found = None if text is None else orjson.loads(text)["address"]
         if found:
             return str(found)
-    raise invalid("to", "The message names no address to answer to. Send the answer with `POST /v1/emails` instead.")
+    raise invalid("to", "The message has no address to reply to. Send your reply with `POST /v1/emails` instead.")

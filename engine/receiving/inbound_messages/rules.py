@@ -88,8 +88,8 @@ def too_slow(wanted: ReceivedFilters) -> Refusal | None:
         return None
     return Refusal(
         ErrorType.INVALID_REQUEST,
-        f"The filter `{wanted.text}` has to read too many messages. Narrow the time with `from` and `until`, or add "
-        "`address` or `sender`.",
+        f"The filter `{wanted.text}` would read too many messages. Narrow the period with `from` and `until`, or "
+        "add `address` or `sender`.",
         field=wanted.text,
     )
 
@@ -121,7 +121,8 @@ def check_download(file: ReceivedFile, *, scanner_required: bool) -> None:
     if file.scan == "failed" and scanner_required:
         raise Refusal(
             ErrorType.ATTACHMENT_BLOCKED,
-            "The virus scan of this attachment failed, and this service delivers scanned attachments only.",
+            "The virus scan of this attachment failed, and this instance only serves scanned attachments. Ask its "
+            "operator.",
             filename=file.filename,
         )
 
@@ -148,8 +149,8 @@ def check_forwardable(files: Collection[ReceivedFile], warnings: str, *, scanner
     if scanner_required and (unscanned := next((file for file in files if file.scan == "failed"), None)) is not None:
         raise Refusal(
             ErrorType.ATTACHMENT_BLOCKED,
-            "The virus scan of an attachment failed, and this service forwards scanned attachments only. Read the"
-            " message in the mailbox.",
+            "The virus scan of an attachment failed, and this instance only forwards scanned attachments. Read the "
+            "message in the mailbox.",
             filename=unscanned.filename,
         )
 

@@ -86,7 +86,7 @@ def _detail(message: UUID, address: str, decision: RouteDecision) -> dict[str, o
 def _nowhere(address: str) -> Refusal:
     return Refusal(
         ErrorType.INVALID_STATE,
-        f"Mail to {address} goes to the mailbox only. Give the address a route to an active webhook or a forwarding "
-        "address, then send the message again.",
+        f"Mail to {address} only goes to the mailbox. Add a route to an active webhook or a forwarding address, "
+        "then replay the message.",
         state="mailbox",
     )

@@ -69,15 +69,15 @@ def check_forward(rule: RouteRule, address: str | None) -> None:
     """Raise the 400 for a route that forwards nowhere, to itself, or to an address that the account can't vouch for."""
     if rule.forward_to is None:
         if rule.action == RouteAction.FORWARD:
-            raise invalid("forwardTo", "`forwardTo` is missing. Name the address that the mail is forwarded to.")
+            raise invalid("forwardTo", "`forwardTo` is missing. Set the address to forward to.")
         return
     if address is not None and rule.forward_to == address:
         raise invalid("forwardTo", f"`forwardTo` is {rule.forward_to}, the address of the route itself.")
     if not rule.forward_allowed:
         raise invalid(
             "forwardTo",
-            f"`forwardTo` is {rule.forward_to}, which is neither a confirmed address of a member of the team nor under"
-            " a verified domain of this account. Invite its owner, or use another address.",
+            f"`forwardTo` is {rule.forward_to}. Use the confirmed address of a team member, or an address at your "
+            "verified domains.",
         )
 
 
@@ -91,8 +91,7 @@ def forwarding_loop(to: str) -> Refusal:
     """Return the 400 for a route whose mail would come back to it."""
     return invalid(
         "forwardTo",
-        f"`forwardTo` is {to}, whose mail this account forwards back to the address of the route. Choose an address "
-        "that keeps its mail.",
+        f"`forwardTo` is {to}, which forwards back to this route. Choose an address that keeps its mail.",
     )
 
 

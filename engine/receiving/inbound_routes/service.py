@@ -45,7 +45,8 @@ async def create(
     name = _domain(domain or "") if form is None else form.rpartition("@")[2]
     if domains is not None and name not in domains:
         raise Refusal(
-            ErrorType.FORBIDDEN, f"This API key may not manage routes of {name}. Use a key that allows this domain."
+            ErrorType.FORBIDDEN,
+            f"This API key isn't allowed to manage routes of {name}. Use a key that allows this domain.",
         )
     async with caches.change(pool, STAMP, account) as connection:
         await locked_caps(connection, account)
@@ -148,7 +149,7 @@ async def _refuse_routed(connection: Conn, account: UUID, target: RouteTarget, s
     if known is not None:
         raise Refusal(
             ErrorType.CONFLICT,
-            f"{shown} has a route already. Change that one.",
+            f"{shown} already has a route. Change that one.",
             id=ids.format_id(ids.Kind.INBOUND_ROUTE, known.id),
         )
 

@@ -68,13 +68,11 @@ def warnings_of(policy: HostedPolicyRow, findings: StsFindings) -> list[str]:
     if findings.mx_ours is False and policy.mode == "enforce":
         others = ", ".join(findings.foreign_mx) or "no server at all"
         found.append(
-            f"The MX records of {policy.domain} name {others}, which the policy does not allow: in mode enforce,"
-            " senders that support MTA-STS do not deliver there. Change the MX records, or set mode to testing."
+            f"The MX records of {policy.domain} name {others}, which the policy doesn't allow. In mode enforce, "
+            "senders skip them. Change the MX records, or set mode to testing."
         )
     if findings.wildcard:
-        found.append(
-            f"{host} is answered by a wildcard record, not by a record of its own. Publish the CNAME record itself."
-        )
+        found.append(f"{host} resolves by a wildcard record only. Publish the CNAME record itself.")
     if findings.txt == "stale":
         found.append(
             f"The TXT record of _mta-sts.{policy.domain} has another id than the policy, so senders keep the policy"
@@ -92,8 +90,8 @@ def warnings_of(policy: HostedPolicyRow, findings: StsFindings) -> list[str]:
         )
     if policy.mode == "none" and policy.max_age_s > MIN_MAX_AGE_S:
         found.append(
-            "To withdraw the policy, set mode none with a maxAge of 86400, wait until the earlier maxAge has passed,"
-            " then remove the DNS records (RFC 8461 8.3)."
+            "To withdraw the policy, set mode none and maxAge 86400, wait until the earlier maxAge has passed, "
+            "then remove the DNS records (RFC 8461 8.3)."
         )
     if findings.problem is not None:
         found.append(findings.problem)

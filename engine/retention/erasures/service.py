@@ -27,7 +27,7 @@ async def request(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str
         if (await store.COUNT_OPEN.records(connection, account))[0]["erasures"] >= rules.MAX_OPEN:
             raise Refusal(
                 ErrorType.INVALID_STATE,
-                f"{rules.MAX_OPEN} erasures of this account are not completed. Wait until one is, then try again.",
+                f"{rules.MAX_OPEN} erasures are in progress in your account, the limit. Retry when one has completed.",
                 state="running",
             )
         row = await store.REQUEST.first(connection, ids.uuid7(), account, address, clock.now())

@@ -153,14 +153,14 @@ class Cloudflare:
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             raise CloudflareUnavailable("Cloudflare's rate limit for this token is exceeded.", _seconds(retry_after))
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise CloudflareUnavailable(f"Cloudflare answered {status}.")
+            raise CloudflareUnavailable(f"Cloudflare returned {status}.")
         return self._read(status, content)
 
     def _read(self, status: int, content: bytes) -> _Envelope:
         try:
             envelope = _DECODER.decode(content)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise CloudflareUnavailable(f"Cloudflare answered {status} with an invalid body.") from None
+            raise CloudflareUnavailable(f"Cloudflare returned {status} with an invalid body.") from None
         if envelope.success and status < HTTPStatus.MULTIPLE_CHOICES:
             return envelope
         problems = envelope.errors or []
@@ -180,7 +180,7 @@ async def _bounded(stream: aiohttp.StreamReader) -> bytes:
     async for chunk in stream.iter_any():
         content += chunk
         if len(content) > MAX_BYTES:
-            raise CloudflareUnavailable(f"Cloudflare's answer is longer than {MAX_BYTES} bytes.")
+            raise CloudflareUnavailable(f"Cloudflare's response is longer than {MAX_BYTES} bytes.")
     return bytes(content)
 
 
@@ -188,7 +188,7 @@ def _decoded(decoder: msgspec.json.Decoder[list[Any]], raw: msgspec.Raw) -> list
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise CloudflareUnavailable("Cloudflare's answer does not have the documented form.") from None
+        raise CloudflareUnavailable("Cloudflare's response does not have the documented form.") from None
 
 
 def _body(wanted: WantedRecord) -> dict[str, Any]:

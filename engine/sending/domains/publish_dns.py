@@ -29,7 +29,7 @@ from engine.sending.domains.types import DomainRow, MailHostIdentity, WantedReco
 PUBLISH_S: Final = 15.0  # in all, below the time limit of a request
 SPREAD: Final = timedelta(seconds=20)  # until all of Cloudflare's servers have a change
 
-NO_TIME: Final = "Cloudflare answered too slowly. Records written so far stay. Publish again."
+NO_TIME: Final = "Cloudflare responded too slowly. Records written so far are kept. Publish again."
 
 
 class Written(Struct, frozen=True):
@@ -66,7 +66,7 @@ async def publish_dns(
     used = token or await store.read_token(pool, account, pepper=settings.pepper)
     if used is None:
         raise invalid(
-            "token", "This account has no stored token. Give a Cloudflare token that may edit the zone's DNS records."
+            "token", "Your account has no stored token. Send a Cloudflare token that may edit the zone's DNS records."
         )
     keys = await store.PUBLISHED.fetch(pool, row.id)
     place_of = identity(settings)
@@ -105,7 +105,7 @@ async def _publish(
             async with asyncio.timeout_at(ends):
                 zone = await api.zone_of(row.name)
         except TimeoutError:
-            raise CloudflareUnavailable("Cloudflare answers too slowly.") from None
+            raise CloudflareUnavailable("Cloudflare responds too slowly.") from None
         if zone is None:
             raise TokenRefused(
                 f"it has no access to a zone with {row.name}; give it the permissions Zone Read and DNS Edit there"

@@ -169,6 +169,6 @@ async def _refuse_held(source: Source, account: UUID, name: str) -> None:
     if row is not None:
         raise Refusal(
             ErrorType.CONFLICT,
-            f"This account already has the domain {name}.",
+            f"Your account already has the domain {name}.",
             id=ids.format_id(ids.Kind.DOMAIN, row.id),
         )

@@ -227,7 +227,7 @@ async def _wait_turn(name: str, account: UUID) -> None:
     if wait_s > MAX_WAIT_S:
         raise Refusal(
             ErrorType.RATE_LIMITED,
-            f"{name} is checked too often. DNS changes take minutes to spread; try again later.",
+            f"{name} was checked too often. DNS changes need minutes to spread; retry later.",
             retry_after_s=math.ceil(wait_s),
         )
     _next[turn] = now + wait_s + AGAIN_S

@@ -43,7 +43,7 @@ def _attachment(item: AttachmentIn, index: int) -> MailAttachment:
     if extension is not None:
         raise Refusal(
             ErrorType.ATTACHMENT_BLOCKED,
-            f"Mailbox providers refuse {extension} files. Send a link instead.",
+            f"Mailbox providers reject {extension} files. Send a link instead.",
             filename=item.filename,
         )
     content = _readable(f"{field}.content", files.decode_content, item.content)

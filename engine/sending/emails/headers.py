@@ -29,14 +29,16 @@ def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
         if not _FIELD_NAME.fullmatch(name):
             raise invalid(field, f"{shown(name)!r} is not a header name. Use printable ASCII without spaces or colons.")
         if len(name) > MAX_HEADER_NAME:
-            raise invalid(field, f"The header name has {len(name)} characters; at most {MAX_HEADER_NAME} are allowed.")
+            raise invalid(
+                field, f"The header name has {len(name)} characters; the limit is {MAX_HEADER_NAME}. Shorten it."
+            )
         if len(value) > MAX_HEADER_VALUE:
             raise invalid(
-                field, f"The value of {name} has {len(value)} characters; at most {MAX_HEADER_VALUE} are allowed."
+                field, f"The value of {name} has {len(value)} characters; the limit is {MAX_HEADER_VALUE}. Shorten it."
             )
         folded = name.lower()
         if is_owned(folded):
-            raise invalid(field, f"The service writes {name} itself. Remove it from `headers`.")
+            raise invalid(field, f"Waybill sets {name} itself. Remove it from `headers`.")
         if also_fields.get(folded):
             raise invalid(field, f"{name} is set in `headers` and in its own field. Set it in one of the two.")
         if folded in found:
@@ -46,7 +48,7 @@ def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
             raise invalid(field, f"{name} contains an encoded word with a control character. Remove it.")
         if folded in URL_LISTS and not (value.strip(" ") and value.isascii() and value.isprintable()):
             # Encoded words would break the links.
-            raise invalid(field, f"{name} must hold links in printable ASCII. Percent-encode other characters.")
+            raise invalid(field, f"{name} must contain links in printable ASCII. Percent-encode other characters.")
         found[folded] = (name, value)
     return found
 

@@ -68,7 +68,7 @@ def erased(message: SentMessage) -> Refusal:
     """Return the 409 for a message whose content is not stored any more."""
     return Refusal(
         ErrorType.INVALID_STATE,
-        "The content of the message was erased. Compose it anew with POST /v1/emails.",
+        "The content of the message was erased. Send a new message with POST /v1/emails.",
         state=message.status,
     )
 

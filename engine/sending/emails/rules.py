@@ -128,7 +128,7 @@ def check_shape(request: SendRequest) -> None:
         ("variables", request.variables, MAX_VARIABLES),
     ):
         if entries is not None and len(entries) > limit:
-            raise invalid(field, f"`{field}` has {len(entries)} entries; at most {limit} are allowed.")
+            raise invalid(field, f"`{field}` has {len(entries)} entries; the limit is {limit}. Remove some.")
     if request.subject is not None:
         forbid_line_breaks("subject", request.subject)
 

@@ -186,12 +186,12 @@ def _named_in_header(found: Mail) -> list[Mailbox]:
         except BadAddress as error:
             raise Refusal(
                 ErrorType.INVALID_ADDRESS,
-                f"`{field}` holds {entry.written[:MAX_ADDRESS]!r}, which is not an email address: {error}",
+                f"`{field}` contains {entry.written[:MAX_ADDRESS]!r}, which isn't an email address: {error}",
                 address=entry.written[:MAX_ADDRESS],
                 field=field,
             ) from error
     if not named:
-        raise invalid("To", "The message names no recipient in To, Cc or Bcc. Add one, or name the `recipient` apart.")
+        raise invalid("To", "The message names no recipient in To, Cc or Bcc. Add one, or pass `recipient` separately.")
     return named
 
 
@@ -212,7 +212,7 @@ def _addressed(found: Mail, recipients: Sequence[Mailbox]) -> list[PreparedRecip
         kinds[kind].append((key, Mailbox(name, one.address)))
     ordered = [(kind, key, one) for kind, listed in kinds.items() for key, one in listed]
     if len(ordered) > MAX_RECIPIENTS:
-        raise invalid("to", f"The message has {len(ordered)} recipients; at most {MAX_RECIPIENTS} are allowed.")
+        raise invalid("to", f"The message has {len(ordered)} recipients; the limit is {MAX_RECIPIENTS}. Remove some.")
     return [PreparedRecipient(n, kind, one, key) for n, (kind, key, one) in enumerate(ordered)]
 
 
@@ -234,7 +234,7 @@ def _check_name(name: ShownName) -> None:
     if extension is not None:
         raise Refusal(
             ErrorType.ATTACHMENT_BLOCKED,
-            f"Mailbox providers refuse {extension} files. Send a link instead.",
+            f"Mailbox providers reject {extension} files. Send a link instead.",
             filename=_printable(name.shown) or _printable(name.spelled),
         )
 

@@ -103,7 +103,7 @@ def options_of(options: Sequence[Option]) -> dict[str, Any]:
     if len(found.get("metadata", ())) > MAX_METADATA:
         raise invalid(
             "X-Waybill-Metadata",
-            f"The message has {len(found['metadata'])} metadata entries; at most {MAX_METADATA} are allowed.",
+            f"The message has {len(found['metadata'])} metadata entries; the limit is {MAX_METADATA}. Remove some.",
         )
     if "\0" in "".join(_strings(found)):
         raise invalid("X-Waybill-Metadata", "The metadata contains NUL (U+0000). Remove it.")

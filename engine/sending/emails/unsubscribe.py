@@ -27,7 +27,7 @@ def sole_recipient(request: SendRequest) -> PreparedRecipient:
         raise invalid(
             "listUnsubscribe",
             f"`listUnsubscribe` can't be `auto` for {len(recipients)} recipients, because each link belongs to one "
-            "person. Send each of them a message of their own.",
+            "person. Send each of them a separate message.",
         )
     return recipients[0]
 

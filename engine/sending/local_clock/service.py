@@ -67,7 +67,7 @@ async def advance(settings: Settings, to: datetime | timedelta, *, within_s: flo
         now = clock.now()
         wanted = now + to if isinstance(to, timedelta) else to
         if wanted < now:
-            raise invalid("to", f"`to` is in the past: the clock stands at {clock.iso(now)}, and never goes back.")
+            raise invalid("to", f"`to` is in the past: the clock shows {clock.iso(now)} and never goes back.")
         if wanted > clock.machine_now() + MAX_AHEAD:
             raise invalid("to", f"The clock can be at most {MAX_AHEAD.days} days ahead of the machine's.")
         await mover.move(wanted)
@@ -90,7 +90,7 @@ async def _mover(settings: Settings, shared: SharedClock, ends: float) -> AsyncI
                     connection.terminate()
                 return
         if time.monotonic() > ends:
-            raise Refusal(ErrorType.INVALID_STATE, "Another request is moving the clock. Try again when it has ended.")
+            raise Refusal(ErrorType.INVALID_STATE, "Another request is moving the clock. Retry when it has finished.")
         await asyncio.sleep(LOOK_S[1])
 
 
@@ -130,8 +130,8 @@ class _Mover:
             if now > self._ends:
                 raise Refusal(
                     ErrorType.INVALID_STATE,
-                    f"The clock stands at {clock.iso(clock.now())}, because this is still due or at work: {busy}."
-                    " Look why, and call again, if need be with a longer `timeoutS`.",
+                    f"The clock stopped at {clock.iso(clock.now())} because work is still due: {busy}. Check why, "
+                    "then retry, with a longer `timeoutS` if needed.",
                 )
             whom = Calls.QUEUES if any(work.due and work.calls for work in self._known) else Calls.MAIL
             if now > called_at + CALL_AGAIN_S[whom]:

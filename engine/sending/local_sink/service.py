@@ -36,7 +36,7 @@ def folder_of(settings: Settings) -> Path:
     if settings.delivery != "local":
         raise Refusal(
             ErrorType.NOT_FOUND,
-            f"There is no local sink: WAYBILL_DELIVERY is {settings.delivery}, so mail is delivered.",
+            f"This instance has no local sink: WAYBILL_DELIVERY is {settings.delivery}, so mail is delivered.",
         )
     return settings.state / "sink"
 

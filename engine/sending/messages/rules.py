@@ -75,7 +75,7 @@ def too_slow(wanted: MessageFilters) -> Refusal | None:
         return None
     return Refusal(
         ErrorType.INVALID_REQUEST,
-        f"The filter `{name}` has to read too many messages. Narrow the time with `from` and `until`, or add `to`.",
+        f"The filter `{name}` would read too many messages. Narrow the period with `from` and `until`, or add `to`.",
         field=name,
     )
 

@@ -25,7 +25,7 @@ def zone_of(name: str) -> ZoneInfo:
     if name not in _names():
         hint = " Write + as %2B in a query string." if " " in name else ""
         raise invalid(
-            "tz", f"`tz` is {name!r}, which is no IANA time zone. Use a name such as Europe/Berlin or UTC.{hint}"
+            "tz", f"`tz` is {name!r}, which isn't an IANA time zone. Use a name such as Europe/Berlin or UTC.{hint}"
         )
     return ZoneInfo(name)
 
@@ -60,7 +60,8 @@ def period(
     if end - start > longest + timedelta(hours=1) or at - start > timedelta(days=MAX_DAYS):
         raise invalid(
             "from" if since is not None else "days",
-            f"By the {bucket.value}, a period has at most {longest.days} days and begins at most {MAX_DAYS} days ago.",
+            f"With `bucket={bucket.value}`, request at most {longest.days} days, beginning at most {MAX_DAYS} days "
+            "ago.",
         )
     starts = [start]
     while (following := _next_start(zone, starts[-1], bucket)) < end:

@@ -32,7 +32,7 @@ async def open_stream(
         known = await store.READ_SLUG.first(connection, account, chosen)
         if known is not None and known.deleted_at is None:
             raise Refusal(
-                ErrorType.CONFLICT, f"This account already has a stream {chosen!r}. Choose another `id`.", id=chosen
+                ErrorType.CONFLICT, f"Your account already has a stream {chosen!r}. Choose another `id`.", id=chosen
             )
         limit = caps.streams
         used = await store.count(connection, account)
@@ -81,7 +81,6 @@ def _chosen(slug: str | None, name: str | None) -> str:
     if made is None:
         raise invalid(
             "id",
-            "No id can be derived from `name`, which has no letters or digits of "
-            "ASCII. Give the stream an `id` as well.",
+            "No id can be derived from `name`, which has no ASCII letters or digits. Give the stream an `id` as well.",
         )
     return made

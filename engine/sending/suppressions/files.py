@@ -61,9 +61,9 @@ def _read_ndjson(content: str) -> list[dict[str, Any]]:
         try:
             row = msgspec.json.decode(line)
         except (msgspec.DecodeError, ValueError, RecursionError):
-            raise invalid("content", f"Line {number} is not valid JSON. Give one object a line.") from None
+            raise invalid("content", f"Line {number} isn't valid JSON. Write one object per line.") from None
         if not isinstance(row, dict):
-            raise invalid("content", f"Line {number} is no JSON object. Give one object a line.")
+            raise invalid("content", f"Line {number} isn't a JSON object. Write one object per line.")
         rows.append(row)
     return rows
 

@@ -70,7 +70,7 @@ async def lift(pool: asyncpg.Pool, account: UUID, address: str, *, actor: str | 
         if row.reason == Reason.COMPLAINT:
             raise Refusal(
                 ErrorType.INVALID_STATE,
-                f"The recipient {address} complained about mail of this account; this suppression can't be removed.",
+                f"{address} reported your mail as spam, so this suppression can't be removed.",
                 state=row.reason,
             )
         await store.DELETE.execute(connection, account, address)

@@ -29,7 +29,8 @@ def checked(content: LayoutContent) -> CheckedLayout:
     for index, one in enumerate(content.variables):
         if one.name == template.CONTENT:
             raise invalid(
-                f"variables[{index}].name", "'content' stands for the template and can't be a variable of a layout."
+                f"variables[{index}].name",
+                "'content' is the place of the template, so it can't be a variable of a layout. Rename the variable.",
             )
     rules.check_parts({"html": content.html, "text": content.text})
     found = _compiled(content)
@@ -55,14 +56,15 @@ def content_of(row: LayoutRow) -> LayoutContent:
 
 def unknown(slug: str) -> Refusal:
     """Return the 400 for a template that names a layout which does not exist."""
-    return invalid("layout", f"This account has no layout {slug!r}. Create it first, or set `layout` to null.")
+    return invalid("layout", f"Your account has no layout {slug!r}. Create it first, or set `layout` to null.")
 
 
 def too_many_uses(slug: str, uses: int) -> Refusal:
     """Return the 400 for one more template with a layout that may have no more."""
     return invalid(
         "layout",
-        f"{uses} templates use the layout {slug!r}; at most {MAX_LAYOUT_USES} may. Create another layout for the rest.",
+        f"{uses} templates use the layout {slug!r}; the limit is {MAX_LAYOUT_USES}. Create another layout for the "
+        "rest.",
     )
 
 
@@ -72,7 +74,7 @@ def in_use(slug: str, templates: Sequence[str]) -> Refusal:
     more = f" and {len(templates) - _MAX_NAMED} more" if len(templates) > _MAX_NAMED else ""
     return Refusal(
         ErrorType.CONFLICT,
-        f"Templates use the layout {slug!r}: {named}{more}. Give them another `layout`, or null, first.",
+        f"Templates use the layout {slug!r}: {named}{more}. Set another `layout`, or null, on them first.",
         id=slug,
         templates=list(templates),
     )

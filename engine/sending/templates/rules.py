@@ -169,7 +169,8 @@ def render(
         _check_subject(line, compiled.subject, given, field)
         if len(line) > MAX_SUBJECT:
             raise refusal(
-                version, f"With these values the subject has {len(line)} characters; at most {MAX_SUBJECT} are allowed."
+                version,
+                f"With these values the subject has {len(line)} characters; the limit is {MAX_SUBJECT}. Shorten it.",
             )
     return Rendered(line, text, html)
 
@@ -229,7 +230,7 @@ def unknown(slug: str, version: int | None) -> Refusal:
     )
     return Refusal(
         ErrorType.TEMPLATE_ERROR,
-        f"This account has no {subject}. Check `template` and `templateVersion`.",
+        f"Your account has no {subject}. Check `template` and `templateVersion`.",
         missing=[],
         template=slug,
         version=version,
@@ -269,7 +270,7 @@ def check_variables(variables: Sequence[Variable], of: str = "template") -> None
     """Raise the 400 for too many variables, or for one that can't be declared."""
     if len(variables) > MAX_VARIABLES:
         raise invalid(
-            "variables", f"The {of} declares {len(variables)} variables; at most {MAX_VARIABLES} are allowed."
+            "variables", f"The {of} declares {len(variables)} variables; the limit is {MAX_VARIABLES}. Remove some."
         )
     seen: set[str] = set()
     for index, one in enumerate(variables):

@@ -148,8 +148,8 @@ async def _changed_in_turn(
         if if_version not in {None, before.version}:
             raise Refusal(
                 ErrorType.CONFLICT,
-                f"The template {slug!r} has version {before.version} by now; the change was made from version "
-                f"{if_version}. Read it and make the change again.",
+                f"The template {slug!r} changed since you read it (now version {before.version}, yours was "
+                f"{if_version}). Fetch it and reapply your change.",
                 id=slug,
                 version=before.version,
             )
@@ -167,7 +167,7 @@ async def _changed_in_turn(
     raise Refusal(
         ErrorType.RATE_LIMITED,
         f"Other requests changed the template {slug!r} at the same time, {_TRIES} times in a row. Send changes of "
-        "one template one after another.",
+        "one template one at a time.",
         retry_after_s=1,
     )
 
@@ -274,7 +274,7 @@ async def _free_slug(connection: Conn, account: UUID, slug: str | None, name: st
         known = await store.READ_SLUG.first(connection, account, slug)
         if known is not None and known.deleted_at is None:
             raise Refusal(
-                ErrorType.CONFLICT, f"This account already has a template {slug!r}. Choose another `id`.", id=slug
+                ErrorType.CONFLICT, f"Your account already has a template {slug!r}. Choose another `id`.", id=slug
             )
         return slug
     suggested = None if name is None else slug_of(name)

@@ -37,7 +37,7 @@ async def test_a_rule_set_for_a_domain_is_kept_for_its_servers(here: World) -> N
     assert made["name"] == "in.hoster.test"
     assert (await sites.change(here.pool, here.settings, "peer.test", {"connections": 3}, None))["name"] == "peer.test"
     assert (await sites.reset(here.pool, here.settings, "shop.test"))["name"] == "in.hoster.test"
-    with pytest.raises(Refusal, match="no operator's rule"):
+    with pytest.raises(Refusal, match="No operator's rule"):
         await sites.reset(here.pool, here.settings, "shop.test")
 
 

@@ -250,7 +250,7 @@ async def test_content_of_exactly_the_limit_passes_whatever_dots_it_holds(
         ("From:", "550 5.6.0 [invalid_request] From contains no addresses"),
         ("From: group:;", "550 5.6.0 [invalid_request] From contains no addresses"),
         ("From: shop", "550 5.6.0 [invalid_request] From is not an address"),
-        ("From: a@other.test", "550 5.7.1 [domain_not_verified] other.test is not"),
+        ("From: a@other.test", "550 5.7.1 [domain_not_verified] other.test isn't"),
         ("From: {sender}\r\nno field", "550 5.6.0 [invalid_request] A line of the header is no field"),
         (" folded\r\nFrom: {sender}", "550 5.6.0 [invalid_request] The header begins with"),
         ("From: {sender}\r\n \t\r\nX: y", "550 5.6.0 [invalid_request] The header begins with"),
@@ -258,7 +258,10 @@ async def test_content_of_exactly_the_limit_passes_whatever_dots_it_holds(
             "From: {sender}\r\nSubject: a\r\nSubject: b",
             "550 5.6.0 [invalid_request] The header has more than one subject",
         ),
-        ("From: {sender}\r\nX-Waybill-Stream: nope", "550 5.6.0 [invalid_request] There is no stream named 'nope'"),
+        (
+            "From: {sender}\r\nX-Waybill-Stream: nope",
+            "550 5.6.0 [invalid_request] Your account has no stream named 'nope'",
+        ),
         ("From: {sender}\r\nX-Waybill-Strem: a", "550 5.6.0 [invalid_request] Unknown header `X-Waybill-Strem`"),
         ("From: {sender}\r\nX-Waybill-Data: {{}}", "550 5.6.0 [invalid_request] `X-Waybill-Data` needs"),
         ("From: {sender}\r\nX-Waybill-Variables: {{}}", "550 5.6.0 [invalid_request] `X-Waybill-Variables` needs"),
@@ -308,7 +311,7 @@ async def test_one_suppressed_recipient_refuses_the_whole_message(
         "INSERT INTO suppressions (account_id, address, reason) VALUES ($1, 'bob@people.test', 'bounce')", account.id
     )
     reply = await client.send(account, message(account), "ann@people.test", "bob@people.test")
-    assert reply.startswith("550 5.7.1 [suppressed] bob@people.test is on the suppression list")
+    assert reply.startswith("550 5.7.1 [suppressed] bob@people.test is on your suppression list")
     assert await count(pool, account) == 0
     types = await pool.fetch("SELECT type FROM events WHERE account_id = $1", account.id)
     assert [row["type"] for row in types] == ["suppressed"]

@@ -80,7 +80,7 @@ class Payprov:
         if isinstance(answer, HttpFailure):
             raise PaymentProviderUnavailable(str(answer))
         if answer.status >= 300:
-            raise PaymentProviderUnavailable(f"the provider answered {answer.status}")
+            raise PaymentProviderUnavailable(f"the provider returned {answer.status}")
 
     def read_event(self, headers: Mapping[str, str], body: bytes, at: datetime) -> ProviderEvent:
         """Verify the signature over the raw body, then parse it."""
