@@ -22,6 +22,7 @@ _FENCE: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _FIELD: Final = re.compile(r"^- `([A-Za-z]+)` \(|`(WAYBILL_[A-Z_]+)`", re.MULTILINE)
 MAX_WORD: Final = 24  # characters; longer ones are ids and signatures
 MAX_WORDS: Final = 80  # different ones of a section: its first
+MAX_WORDS_OF_RUNBOOKS: Final = 40  # people look for a guide first
 MAX_SHARE: Final = 0.15  # of the sections: a word in more of them counts in titles only
 # Synonyms and words to ignore, as readers type them.
 _TABLE: Final[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "search_words.toml").read_text("utf-8"))
@@ -53,8 +54,9 @@ def index(pages: Iterable[IndexedPage]) -> bytes:
     sections = [(number, one) for number, page in enumerate(known) for one in page.sections]
     places: dict[str, list[int]] = defaultdict(list)
     fields: dict[str, list[int]] = defaultdict(list)
-    for place, (_, section) in enumerate(sections):
-        for word in _chosen(section):
+    for place, (page, section) in enumerate(sections):
+        most = MAX_WORDS_OF_RUNBOOKS if known[page].group == "Operating" else MAX_WORDS
+        for word in _chosen(section, most):
             places[word].append(place)
         for field in {one.lower() for one in section.fields}:
             fields[field].append(place)
@@ -85,8 +87,8 @@ def fields_of(markdown: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field or setting for field, setting in _FIELD.findall(markdown)))
 
 
-def _chosen(section: IndexedSection) -> list[str]:
-    return list(dict.fromkeys((*_words(section.title), *_words(section.text))))[:MAX_WORDS]
+def _chosen(section: IndexedSection, most: int) -> list[str]:
+    return list(dict.fromkeys((*_words(section.title), *_words(section.text))))[:most]
 
 
 def _words(text: str) -> Iterator[str]:

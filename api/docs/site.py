@@ -32,6 +32,7 @@ DECISIONS: Final = RUNBOOKS.parent / "decisions"
 DEPLOY: Final = RUNBOOKS.parent / "deploy"
 FILES_PATH: Final = "/docs-files"
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
+_LINKS: Final = "Next"  # the last section of a guide names other pages, which have these words themselves
 _SETTINGS: Final = "operating/settings"
 _EXTERNAL: Final = ("http://", "https://", "mailto:", "#")
 _SUMMARY: Final = "Transactional email that a team runs itself: send over HTTP or SMTP, and see what happened to it."
@@ -250,6 +251,8 @@ def _sections(page: SitePage) -> Iterator[IndexedSection]:
     sections = [heading for heading in page.headings if heading.level == 2]
     listed = page.names or page.path == _SETTINGS
     for heading, text in zip(sections, parts[2::2], strict=True):
+        if heading.text == _LINKS:
+            continue
         names = page.names.get(heading.anchor, ())
         # Of an operation, the sentences before its sample: the rest repeats the names of its fields.
         told = text.split("```", 1)[0] if names else prose(text)

@@ -30,7 +30,7 @@ export function stem(word) {
   if (word.length < 4 || /[\d_]/.test(word)) return word;
   let base = word.replace(/ies$/, "y").replace(/(ch|sh|ss|x|z)es$/, "$1").replace(/([^aeiou]ce|[^s])s$/, (all, kept) => (/^[ui]$/.test(kept) ? all : kept));
   base = base.replace(/ied$/, "y").replace(/(..)(?:ing|ed)$/, (all, kept) => (/[aeiouy]/.test(all.replace(/(ing|ed)$/, "")) || base.length > 6 ? kept : all));
-  base = base.replace(/([bdfgmnprt])\1$/, "$1").replace(/ification$/, "ify").replace(/ability$/, "").replace(/ity$/, "").replace(/ery$/, "er");
+  base = base.replace(/([bdfgmnprt])\1$/, "$1").replace(/(al|e|ent)ly$/, "$1").replace(/ification$/, "ify").replace(/ability$/, "").replace(/ity$/, "").replace(/ery$/, "er");
   base = base.replace(/(.{3})(?:ations?|ate|at)$/, "$1").replace(/(.{3}[st])ion$/, "$1").replace(/(.{3})ure$/, "$1");
   return base.replace(/(.{2})e$/, "$1").replace(/y$/, "i");
 }
