@@ -132,11 +132,11 @@ class _Operation:
     def _reply_html(self, status: str, schema: Schema | None, media: str) -> str:
         if schema is None:
             words = f"{media}" if media else "no body"
-            return f"<h3>Answer {status}</h3><p>{escape(words)}</p>"
+            return f"<h3>Response {status}</h3><p>{escape(words)}</p>"
         rows = _given(self._reader.rows(schema))
         example = highlighted(_shortened(self._reader.example(schema)), "json")
         shown = f'<details><summary>Example</summary><pre tabindex="0"><code>{example}</code></pre></details>'
-        return (_rows_html(f"Answer {status}", rows) or f"<h3>Answer {status}</h3>") + (shown if rows else "")
+        return (_rows_html(f"Response {status}", rows) or f"<h3>Response {status}</h3>") + (shown if rows else "")
 
     def _errors_html(self) -> str:
         lines = [
@@ -160,7 +160,12 @@ class _Operation:
             lines += _rows_markdown("Body", self._reader.rows(self._body))
         for status, schema, media in self._replies():
             rows = _given(self._reader.rows(schema)) if schema is not None else ()
-            lines += _rows_markdown(f"Answer {status}", rows) or [f"### Answer {status}", "", media or "no body", ""]
+            lines += _rows_markdown(f"Response {status}", rows) or [
+                f"### Response {status}",
+                "",
+                media or "no body",
+                "",
+            ]
         lines += ["### Errors", ""]
         lines += [f"- {status}: {', '.join(f'`{kind}`' for kind in kinds)}" for status, kinds in self._errors()]
         return "\n".join(lines) + "\n"

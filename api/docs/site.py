@@ -91,10 +91,10 @@ class SiteBuilder:
         return f"{self._docs}/{page.path}".rstrip("/")
 
     def _missing(self) -> SitePage:
-        text = f"Search for what you need, or begin at the [first page]({self._docs}).\n"
+        text = f"Search for what you need, or start at the [first page]({self._docs}).\n"
         html = render(text, lambda target: target).html
         return SitePage(
-            "not-found", "There is no such page", "The address is wrong, or it has moved.", "", html, text, ()
+            "not-found", "Page not found", "The address is wrong, or the page has moved.", "", html, text, ()
         )
 
     def _pages(self) -> Iterator[SitePage]:
@@ -130,12 +130,12 @@ class SiteBuilder:
                 f"**What to do.** {explained.remedy}",
                 "",
             ]
-            lines += [f"**The same request again.** {explained.again}", ""]
+            lines += [f"**Retry?** {explained.again}", ""]
             lines += [f"**Fields.** {fields}", ""] if fields else []
         text = _ERRORS_TEXT + "\n".join(lines)
         rendered = render(text, self._resolve)
         return SitePage(
-            "errors", "Errors", "Every type of error: its cause, what to do, and whether to try again.", "Reference",
+            "errors", "Errors", "Every type of error: its cause, what to do, and whether to retry.", "Reference",
             rendered.html, text, rendered.headings,
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ class SiteBuilder:
             yield SitePage(
                 path=f"api/{reference.slug_of(tag)}",
                 title=tag,
-                description=f"{len(operations)} operations, with parameters, answers and errors.",
+                description=f"{len(operations)} operations, with parameters, responses and errors.",
                 section="API",
                 html=page.html,
                 markdown=page.markdown,
@@ -276,13 +276,13 @@ def _runbook_links(docs: str, path: Path) -> Any:
 
 
 _ERRORS_TEXT: Final = """\
-Every error of the API has this body; `type` is stable, `message` says what is wrong and what to do, and `docs` leads to
-the type on this page. Further fields stand beside them.
+Every error of the API has this body. `type` is stable, `message` says what is wrong and what to do, and `docs` links to
+the type on this page. Some types have further fields.
 
 ```json
 {"error": {"type": "domain_not_verified", "message": "…", "docs": "…/docs/errors#domain_not_verified", "domain": "…"}}
 ```
 
-A refused send stores nothing and uses up no limit.
+A refused send stores nothing and doesn't count towards a limit.
 
 """

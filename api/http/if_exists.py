@@ -17,16 +17,16 @@ from engine.people.api_keys.rules import KeyRestrictions
 
 Reply = TypeVar("Reply")
 _BOTH: Final = (
-    "`return` answers with it as it is; `update` first gives it the values of this request, and what is omitted or "
-    "null stays. Both answer with 200 in place of 201"
+    "`return` returns it unchanged; `update` first sets the values of this request, and keeps what is omitted or "
+    "null. Both return 200 instead of 201"
 )
 IfExists = Annotated[
     Literal["return", "update"] | None,
-    Meta(description=f"For an object that exists, in place of the 409: {_BOTH}"),
+    Meta(description=f"For an object that exists, instead of the 409: {_BOTH}"),
 ]
 ReturnIfExists = Annotated[
     Literal["return"] | None,
-    Meta(description="For an object that exists, in place of the 409: `return` answers with it as it is, with 200"),
+    Meta(description="For an object that exists, instead of the 409: `return` returns it unchanged, with 200"),
 ]
 
 

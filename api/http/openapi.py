@@ -24,32 +24,32 @@ Waybill stores, signs and delivers transactional email, and records every event 
 header `Idempotency-Key`; use the body field `idempotencyKey`.
 
 **Paths.** The API splits a path at its slashes, then decodes each segment once. Percent-encode each parameter as a \
-whole: `/` as `%2F` and `%` as `%25`. `+` stands for itself. A path that is not percent-encoded UTF-8 is a 404.
+whole: `/` as `%2F` and `%` as `%25`. `+` means itself. A path that is not percent-encoded UTF-8 is a 404.
 
-**Errors.** Every error of the API has a JSON body with an object `error`, which holds `type`, `message` and `docs`. \
-A request with ambiguous or broken framing gets such an error of type `invalid_request`, and the API closes its \
-connection: `Host` missing in HTTP/1.1, malformed or repeated, a `Transfer-Encoding` other than `chunked` alone, \
+**Errors.** Every error of the API has a JSON body with an object `error`, which contains `type`, `message` and \
+`docs`. A request with ambiguous or broken framing gets such an error of type `invalid_request`, and the API closes \
+its connection: `Host` missing in HTTP/1.1, malformed or repeated, a `Transfer-Encoding` other than `chunked` alone, \
 a request target without a path, an unknown method, an upgrade to a WebSocket, a malformed chunk, and a body that ends \
 early. A body whose declared size is above the limit is a 413 before the API reads any of it.
 
-**Sessions.** The console and other pages of this origin may use the cookie of a signed-in person in place of a key. \
+**Sessions.** The console and other pages of this origin may use the cookie of a signed-in person instead of a key. \
 Every change then needs the header `X-CSRF-Token` with the `csrfToken` of `GET /v1/auth/me`; a key needs none.
 
 **Rate limits.** Each API key has a limit, each signed-in person has one, and so has each network without a \
-credential. An answer to a counted request carries `RateLimit-Policy` (`"key";q=400;w=2`: 400 requests at once, \
+credential. The response to a counted request has `RateLimit-Policy` (`"key";q=400;w=2`: 400 requests at once, \
 refilled within 2 seconds) and `RateLimit` (`"key";r=399;t=1`: 399 left, all of them again in 1 second), after \
-draft-ietf-httpapi-ratelimit-headers-10. `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` hold the \
+draft-ietf-httpapi-ratelimit-headers-10. `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` have the \
 same numbers. An empty limit is a 429 `rate_limited` with `Retry-After`.
 
-**Times.** Answers to a valid key or session carry `Server-Timing: total;dur=4.2`: milliseconds from the request's \
-head to the answer's. `GET /v1/requests` lists them for seven days.
+**Times.** Responses to a valid key or session have `Server-Timing: total;dur=4.2`: milliseconds from the request's \
+head to the response's. `GET /v1/requests` lists them for seven days.
 
 **Browsers.** A page of another origin may read the API with a key that lists the origin in `allowedOrigins` (keys \
-with read scopes alone). Every path answers a preflight of a GET or HEAD request with the headers `Authorization` and \
-`Last-Event-ID`; the answer itself has `Access-Control-Allow-Origin` only for an origin of its key. Cookies are never \
-allowed across origins.
+with read scopes alone). Every path responds to a preflight of a GET or HEAD request with the headers \
+`Authorization` and `Last-Event-ID`; the response itself has `Access-Control-Allow-Origin` only for an origin of its \
+key. Cookies are never allowed across origins.
 
-**Responses without that object.** The HTTP server in front of the API answers some requests itself, with an empty \
+**Responses without that object.** The HTTP server in front of the API responds to some requests itself, with an empty \
 body, and closes the connection:
 - 400: a malformed request line or header line (a version of HTTP/1 other than 1.0 and 1.1, white space before a \
 colon, a folded line, NUL or a bare CR, octets that a URL must not contain); a `Content-Length` that is not a number, \
@@ -75,7 +75,7 @@ _ANSWER_HEADERS = {
 _HEADERS = {
     "RateLimit": {"description": "What is left of the rate limit", "schema": {"type": "string"}},
     "RateLimit-Policy": {"description": "The rate limit that counted the request", "schema": {"type": "string"}},
-    "Server-Timing": {"description": "Milliseconds until the answer", "schema": {"type": "string"}},
+    "Server-Timing": {"description": "Milliseconds until the response", "schema": {"type": "string"}},
     "X-Request-Id": {"description": "The request in logs and in `GET /v1/requests`", "schema": {"type": "string"}},
 }
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
@@ -382,7 +382,7 @@ def _error_schema() -> dict[str, Any]:
                     },
                     **{field: {"description": _field_description(field)} for field in _ERROR_FIELDS},
                     **{
-                        old: {"description": f"The former name of `{new}`, with the same value", "deprecated": True}
+                        old: {"description": f"The previous name of `{new}`, with the same value", "deprecated": True}
                         for old, new in _FORMER_FIELDS.items()
                     },
                 },

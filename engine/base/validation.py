@@ -116,7 +116,7 @@ def _wrapping(kind: inspect.Type, sentence: str) -> str:
     needed = [field for field in struct.fields if field.required]
     if len(needed) != 1 or _one_of(needed[0].type, inspect.ListType) is None:
         return ""
-    return f" that holds the list in `{needed[0].encode_name}`"
+    return f" that has the list in `{needed[0].encode_name}`"
 
 
 def _item(given: object, name: str) -> object:

@@ -91,13 +91,13 @@ def _check(draft: Draft) -> None:
         values += (file.filename, file.content_type, file.cid or "")
     together = "".join(values)
     if draft.list_unsubscribe and not draft.list_unsubscribe.isascii():
-        raise BadDraft("A List-Unsubscribe URL holds characters outside ASCII; percent-encode them.")
+        raise BadDraft("A List-Unsubscribe URL contains characters outside ASCII; percent-encode them.")
     if together.isprintable():
         return
     if any(letter in together for letter in _BREAKING):
-        raise BadDraft("A header value holds a line break or NUL.")
+        raise BadDraft("A header value contains a line break or NUL.")
     if any("\ud800" <= letter <= "\udfff" for letter in together):
-        raise BadDraft("A header value holds half a character (a lone surrogate).")
+        raise BadDraft("A header value contains half a character (a lone surrogate).")
 
 
 def _fields(draft: Draft) -> str:

@@ -130,7 +130,7 @@ class _Collector:
     def report(self) -> DmarcReport:
         about = self._about
         if "domain" not in about and not self._read:
-            raise BadReport("The XML document is no DMARC aggregate report: it has neither a policy nor a record.")
+            raise BadReport("The XML document isn't a DMARC aggregate report: it has neither a policy nor a record.")
         return DmarcReport(
             reporter=about.get("org_name", ""), email=about.get("email", ""), report_id=about.get("report_id", ""),
             begin=_time(about.get("begin", "")), end=_time(about.get("end", "")),

@@ -67,7 +67,7 @@ def _name(line: bytes) -> tuple[bytes, int]:
     match = _field_name(name)
     if match is None or not colon:
         shown = line[:40].decode("ascii", "backslashreplace")
-        raise BadHeader(f"A line of the header is no field: {shown!r}. An empty line must end the header.")
+        raise BadHeader(f"A line of the header isn't a field: {shown!r}. An empty line must end the header.")
     return match[1].lower(), len(name) + 1
 
 

@@ -38,7 +38,7 @@ _DOUBT_TEXTS: Final = {
     Doubt.UNDECLARED: "A multipart has lines of two boundaries, or a text has lines that begin like one.",
     Doubt.OUTSIDE: "A part is before the first boundary of a multipart, or after the last.",
     Doubt.REPEATED: "A part has two fields of one name; Content-Type, for example, is allowed once.",
-    Doubt.MALFORMED: "The header of a part begins with a line that is no field.",
+    Doubt.MALFORMED: "The header of a part begins with a line that isn't a field.",
     Doubt.CUT: "The header of a part is too long, or has too many parameters.",
 }
 

@@ -107,7 +107,9 @@ def read_tls_report(content: bytes) -> TlsReport:
         raise BadTlsReport("The TLS report is too large: at most 50 MiB and 2,000,000 values are allowed.")
     found = _decoded(_report, content.removeprefix(b"\xef\xbb\xbf"))
     if found is None or found.policies is None:
-        raise BadTlsReport('The content is no TLS report: a JSON object with "policies" was expected (RFC 8460 4.4).')
+        raise BadTlsReport(
+            'The content isn\'t a TLS report: a JSON object with "policies" was expected (RFC 8460 4.4).'
+        )
     if len(found.policies) > MAX_POLICIES:
         raise BadTlsReport(f"The TLS report has more than {MAX_POLICIES} policies.")
     dates = found.date_range or _DateRange()

@@ -142,7 +142,7 @@ def _unzipped(content: bytes) -> Iterator[bytes]:
             at = _end_of(content, member)
             continue
         if found:
-            raise UnpackError("The zip archive holds several files; send one report per archive.")
+            raise UnpackError("The zip archive contains several files; send one report per archive.")
         found = True
         if member.method == _STORED:
             end = _end_of(content, member)
@@ -153,7 +153,7 @@ def _unzipped(content: bytes) -> Iterator[bytes]:
             end = stream.end
         at = _after_descriptor(content, end)
     if not found:
-        raise UnpackError("The zip archive holds no file.")
+        raise UnpackError("The zip archive contains no file.")
 
 
 def _member(content: bytes, at: int) -> _Member:

@@ -56,7 +56,7 @@ class QueueCommands(Struct, frozen=True):
         on = queue_target(kind, target)
         ended = await queue_admin.end_hold(self.pool, on, note=note, actor=self.actor)
         if ended is None:
-            text = f"There is no hold on the {on.kind.value} {on.target}. The list of the queue shows all holds."
+            text = f"No hold exists on the {on.kind.value} {on.target}. The list of the queue shows all holds."
             raise Refusal(ErrorType.INVALID_STATE, text, state="not held")
         return await self._bounded(on, queue_admin.release_rows(self.pool, ended, note=note))
 

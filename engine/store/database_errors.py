@@ -89,8 +89,8 @@ class BehindPooler(DatabaseError):
 
     def __init__(self, found: str) -> None:
         super().__init__(
-            f"WAYBILL_DATABASE_URL leads to a connection pooler such as PgBouncer ({found}). Connect directly to"
-            " PostgreSQL: poolers are not supported."
+            f"WAYBILL_DATABASE_URL points to a connection pooler such as PgBouncer ({found}). Connect directly to "
+            "PostgreSQL: poolers are not supported."
         )
 
 

@@ -262,7 +262,7 @@ async def test_a_bare_list_as_a_batch_is_told_where_it_belongs(api: Api, account
     answer = await api.post("/v1/emails/batch", account.token, [{"from": account.sender}])
 
     assert (answer.status, answer.error["field"]) == (400, "body")
-    assert answer.error["message"] == "`body` must be an object that holds the list in `messages`."
+    assert answer.error["message"] == "`body` must be an object that has the list in `messages`."
 
 
 async def test_a_method_that_a_path_does_not_take_is_told_those_it_takes(api: Api, account: TestAccount) -> None:

@@ -191,7 +191,7 @@ async def test_a_pooler_is_refused_before_it_changes_the_database(
                 with pytest.raises(BehindPooler, match=f"{found}.*Connect directly to PostgreSQL: poolers are not"):
                     await opening
             told = await database(load({"WAYBILL_DATABASE_URL": url}).settings)
-            with pytest.raises(NotPrepared, match="WAYBILL_DATABASE_URL leads to a connection pooler"):
+            with pytest.raises(NotPrepared, match="WAYBILL_DATABASE_URL points to a connection pooler"):
                 await patiently(lambda: migrate(url))
         direct = await asyncpg.connect(url_of(own, name))
         assert await direct.fetchval("SELECT count(*) FROM pg_class WHERE relname = 'schema_migrations'") == 0

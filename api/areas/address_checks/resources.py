@@ -25,8 +25,9 @@ OPERATIONS = (
         check,
         "Check whether mail to addresses can be delivered",
         _KEYS,
-        note="`unknown` means that DNS gave no answer within 5 seconds: it is not charged, and no reason to drop an"
-        " address. Whether the mailbox exists, or a domain takes mail for any address, is not checked.",
+        note="`unknown` means that DNS gave no answer within 5 seconds: it is not charged, and no reason to "
+        "drop an address. Waybill doesn't check whether the mailbox exists, or whether a domain accepts "
+        "mail for any address.",
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
     ),
 )

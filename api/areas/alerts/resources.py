@@ -190,7 +190,10 @@ OPERATIONS = (
         change,
         "Change an alert rule",
         _KEYS,
-        note="An alert that is firing goes on firing: neither a change nor `enabled` off and on lets it fire anew.",
+        note=(
+            "An alert that is firing keeps firing: neither a change nor switching `enabled` off and on makes "
+            "it fire again."
+        ),
         refusals=(ErrorType.THRESHOLD_REFUSED,),
     ),
     Operation("DELETE", "/v1/alerts/rules/{id}", delete, "Delete an alert rule; an alert that is firing ends", _KEYS),

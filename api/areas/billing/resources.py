@@ -180,7 +180,7 @@ OPERATIONS = (
         read_invoice,
         "Download an invoice as PDF",
         _KEYS,
-        note="With `Accept: application/json` the answer is the invoice as JSON.",
+        note="With `Accept: application/json` the response is the invoice as JSON.",
         reply=Invoice,
         reply_type=PDF,
         refusals=(ErrorType.NOT_FOUND,),
@@ -191,9 +191,9 @@ OPERATIONS = (
         open_checkout,
         "Buy a plan",
         _ADMINS,
-        note="A larger plan holds once the checkout is paid at its `url`; unused time of the present one is credited. "
-        "A smaller plan holds from the end of the paid period, without a checkout. The same request again answers "
-        "with the same checkout, another one replaces it.",
+        note="An upgrade applies once the checkout is paid at its `url`; unused time of the current plan is "
+        "credited. A downgrade applies from the end of the paid period, without a checkout. Repeating the "
+        "request returns the same checkout; a different request replaces it.",
         success=201,
         refusals=(ErrorType.INVALID_STATE, ErrorType.UNAVAILABLE),
     ),

@@ -128,7 +128,7 @@ OPERATIONS = (
         list_bounces,
         "List bounces",
         _KEYS,
-        note="Deliveries that were refused for good or given up, newest first, as long as their events are kept.",
+        note=("Deliveries that were rejected permanently or given up, newest first, as long as their events are kept."),
     ),
     Operation("GET", "/v1/bounces/classes", count_classes, "Count bounces by class", _KEYS),
     Operation(

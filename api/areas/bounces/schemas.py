@@ -22,7 +22,7 @@ class BounceFilterQuery(
     """The filters of bounces; every given filter must match."""
 
     type: Annotated[
-        BounceType, Meta(description="`bounced`: refused for good. `failed`: given up after the last retry")
+        BounceType, Meta(description="`bounced`: rejected permanently. `failed`: given up after the last retry")
     ] | None = None  # fmt: skip
     class_: Annotated[Category, Meta(description="The class of the outcome", examples=["user_unknown"])] | None = None
     scope: Annotated[

@@ -197,7 +197,7 @@ OPERATIONS = (
         pause,
         "Pause a broadcast that is sending",
         _KEYS,
-        note="After the answer no other message is accepted; those that were accepted are delivered.",
+        note="After the response no further message is accepted; accepted ones are still delivered.",
         refusals=(ErrorType.INVALID_STATE,),
     ),
     Operation(

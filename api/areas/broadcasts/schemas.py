@@ -12,16 +12,16 @@ MAX_BODY = 5_000_000
 
 BroadcastName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 ListId = Annotated[str, Meta(max_length=100, description="A contact list; a broadcast has a `list` or a `segment`")]
-SegmentId = Annotated[str, Meta(max_length=100, description="A segment, in place of a `list`")]
+SegmentId = Annotated[str, Meta(max_length=100, description="A segment, instead of a `list`")]
 StreamName = Annotated[
     Slug,
     Meta(
-        description="Default: `announcements`; `transactional` where the plan holds one stream only, and nowhere else"
+        description=("Default: `announcements`; `transactional` where the plan has one stream only, and nowhere else")
     ),
 ]
 ReplyTo = Annotated[str, Meta(max_length=320)]
 TemplateName = Annotated[
-    Slug, Meta(description="In place of `html` and `text`; `send` pins the version that is the latest then")
+    Slug, Meta(description="Instead of `html` and `text`; `send` pins the latest version at that time")
 ]
 Subject = Annotated[str, Meta(max_length=998, description="One line; merge fields work as in `text`")]
 Html = Annotated[

@@ -10,7 +10,7 @@ RESEND_ERRORS: Final = ErrorForm(ResendError, resend_mapping.error_of)
 POSTMARK_ERRORS: Final = ErrorForm(PostmarkError, postmark_mapping.error_of)
 KEY_HEADER: Final = "X-Postmark-Server-Token"
 KEY_HEADER_FIELD: Final = HeaderField(
-    KEY_HEADER, "An API key of this account, in place of `Authorization`", "svc_live_.+"
+    KEY_HEADER, "An API key of your account, instead of `Authorization`", "svc_live_.+"
 )
 
 POSTMARK_PATH: Final = "/v1/compat/postmark"

@@ -37,7 +37,7 @@ class ResendMessage(Struct, kw_only=True, rename={"from_": "from"}):
     subject: Annotated[str, says("The subject", "Your receipt")]
     bcc: Annotated[list[str], says("The recipients that no other one sees", ["log@example.com"])]
     cc: Annotated[list[str], says("The recipients of a copy", ["bob@example.net"])]
-    reply_to: Annotated[list[str], says("The address that answers go to", ["help@example.com"])]
+    reply_to: Annotated[list[str], says("The address that replies go to", ["help@example.com"])]
     last_event: Annotated[str, says("Resend's name of the status; `queued`, `delivery_delayed` and the like", "sent")]
     scheduled_at: Annotated[str | None, says("The time to send, if it was scheduled", _TIME)]
 

@@ -196,10 +196,10 @@ def _origin(call: Call) -> Origin:
 _WARNING: Final = "the header Idempotency-Key is never read; use the body field idempotencyKey"
 WARNING_HEADERS: Final = (("X-Waybill-Warning", _WARNING),)
 _NOTE: Final = (
-    "Set the client's base URL to {base} and its key to a key of this account. The message takes the way of `POST "
-    "/v1/emails`: the same checks, counts, scope and rate limit. A field that has no counterpart is refused by name. "
-    "The header `Idempotency-Key` is never read, which every response says in `X-Waybill-Warning`: a repeated request "
-    "sends again unless the body has the field `idempotencyKey`, or the message's own headers "
+    "Set the client's base URL to {base} and its key to a key of this account. The message is handled as with "
+    "`POST /v1/emails`: the same checks, counts, scope and rate limit. A field that has no counterpart is refused "
+    "by name. The header `Idempotency-Key` is never read, which every response says in `X-Waybill-Warning`: a "
+    "repeated request sends again unless the body has the field `idempotencyKey`, or the message's own headers "
     f"`{KEY_FIELD}`, for clients that pass known fields only. Errors have the form of {{service}}, with our `error` "
     "beside it."
 )
@@ -208,12 +208,13 @@ _RESEND_NOTE: Final = _NOTE.format(base="`…/v1/compat/resend`", service="Resen
     "which django-anymail sends tags and metadata as JSON, become those of the message too."
 )
 _POSTMARK_NOTE: Final = _NOTE.format(base="`…/v1/compat/postmark/`", service="Postmark") + (
-    " Clients that use only the host of a base URL reach it without that path, as `/email` and the like. The key may "
-    "stand in `X-Postmark-Server-Token`, on Postmark's paths alone. The `MessageStream` `outbound` is `transactional`."
+    " Clients that use only the host of a base URL reach it without that path, as `/email` and the like. "
+    "Postmark's paths also accept the key in `X-Postmark-Server-Token`. The `MessageStream` `outbound` is "
+    "`transactional`."
 )
 _BATCH_NOTE: Final = (
-    f" Each message is accepted or refused on its own, {BATCH_STEP} in a transaction; the answer has a result for each,"
-    " in order."
+    f" Each message is accepted or refused on its own, {BATCH_STEP} in a transaction; the response has a result for "
+    "each, in order."
 )
 
 _KEYS = Area("Compatibility", writes=("emails:send",), limited_keys=LimitedKeys.OWN)
@@ -241,14 +242,14 @@ OPERATIONS = (
     _RESEND_SEND.operation(
         "/v1/compat/resend/emails",
         send_resend,
-        "Send a message as Resend's `POST /emails` takes it",
+        "Send a message in the form of Resend's `POST /emails`",
         refusals=SEND_REFUSALS,
     ),
     _RESEND_SEND.operation(
         "/v1/compat/resend/emails/batch",
         send_resend_batch,
-        f"Send up to {MAX_RESEND_BATCH} messages as Resend's `POST /emails/batch` takes them",
-        " All messages are accepted in one transaction, or none: the error then tells of the first one at fault. With "
+        f"Send up to {MAX_RESEND_BATCH} messages in the form of Resend's `POST /emails/batch`",
+        " All messages are accepted in one transaction, or none: the error then names the first one at fault. With "
         "`x-batch-validation: permissive` each is accepted or refused on its own.",
         request_parts=(ResendEmail,),
         headers=(
@@ -259,19 +260,19 @@ OPERATIONS = (
     _POSTMARK_SEND.operation(
         "/v1/compat/postmark/email",
         send_postmark,
-        "Send a message as Postmark's `POST /email` takes it",
+        "Send a message in the form of Postmark's `POST /email`",
         refusals=SEND_REFUSALS,
     ),
     _POSTMARK_SEND.operation(
         "/v1/compat/postmark/email/withTemplate",
         send_postmark_template,
-        "Send a message with a template as Postmark's `POST /email/withTemplate` takes it",
+        "Send a message with a template in the form of Postmark's `POST /email/withTemplate`",
         refusals=SEND_REFUSALS,
     ),
     _POSTMARK_SEND.operation(
         "/v1/compat/postmark/email/batch",
         send_postmark_batch,
-        f"Send up to {MAX_POSTMARK_BATCH} messages as Postmark's `POST /email/batch` takes them",
+        f"Send up to {MAX_POSTMARK_BATCH} messages in the form of Postmark's `POST /email/batch`",
         _BATCH_NOTE,
         request_parts=(PostmarkEmail,),
         reply=list[PostmarkSent],
@@ -279,7 +280,7 @@ OPERATIONS = (
     _POSTMARK_SEND.operation(
         "/v1/compat/postmark/email/batchWithTemplates",
         send_postmark_templates,
-        f"Send up to {MAX_POSTMARK_BATCH} messages as Postmark's `POST /email/batchWithTemplates` takes them",
+        f"Send up to {MAX_POSTMARK_BATCH} messages in the form of Postmark's `POST /email/batchWithTemplates`",
         _BATCH_NOTE,
         request_parts=(PostmarkEmail,),
         reply=list[PostmarkSent],

@@ -41,7 +41,7 @@ def postmark_name(name: str) -> str:
 REFUSED: Final = "Refused unless null or absent"
 _ERROR: Final = {"type": "invalid_request", "message": "`to` is required.", "field": "to"}
 OwnError = Annotated[
-    dict[str, Any], says("The `error` that `POST /v1/emails` would answer with: type, message, field", _ERROR)
+    dict[str, Any], says("The `error` that `POST /v1/emails` would return: type, message, field", _ERROR)
 ]
 
 # Our own fields in the other services' messages and results.
@@ -105,7 +105,7 @@ class ResendEmail(
     cc: Annotated[OneOrMore | None, says("The recipients of a copy", ["bob@example.net"])] = None
     reply_to: Annotated[
         OneOrMore | None,
-        says("The addresses that answers go to; several become a Reply-To header", "help@example.com"),
+        says("The addresses that replies go to; several become a Reply-To header", "help@example.com"),
     ] = None
     html: Annotated[str | None, says("The content in HTML", "<p>Thank you</p>")] = None
     text: Annotated[
@@ -125,7 +125,7 @@ class ResendEmail(
             "2026-11-20T08:00:00Z",
         ),
     ] = None
-    template: Annotated[ResendTemplate | None, says("A template in place of `html` and `text`", {"id": "receipt"})] = (
+    template: Annotated[ResendTemplate | None, says("A template instead of `html` and `text`", {"id": "receipt"})] = (
         None
     )
     topic_id: Annotated[Any, says(f"{REFUSED}: Waybill has no topics; use a stream", None)] = None
@@ -146,7 +146,7 @@ class ResendBatchError(Struct):
     """Why a message of a batch was refused."""
 
     index: Annotated[int, says("The place of the message in the batch, from 0", 1)]
-    message: Annotated[str, says("The sentence that a single send would answer with", "`to` is required.")]
+    message: Annotated[str, says("The message that a single send would return", "`to` is required.")]
 
 
 class ResendBatchSent(Struct):
@@ -203,7 +203,7 @@ class PostmarkEmail(Struct, forbid_unknown_fields=True, kw_only=True, rename=pos
     html_body: Annotated[str | None, says("The content in HTML", "<p>Thank you</p>")] = None
     text_body: Annotated[str | None, says("The content as text", "Thank you")] = None
     reply_to: Annotated[
-        str | None, says("The addresses that answers go to, separated by commas", "help@example.com")
+        str | None, says("The addresses that replies go to, separated by commas", "help@example.com")
     ] = None
     metadata: Annotated[
         Values | None, says("The message's metadata; numbers become text as JSON writes them", {"order": "7"})
@@ -218,7 +218,7 @@ class PostmarkEmail(Struct, forbid_unknown_fields=True, kw_only=True, rename=pos
         str | None, says("A stream of this account; `outbound`, Postmark's default, is `transactional`", "outbound")
     ] = None
     template_alias: Annotated[
-        str | None, says("A template of this account by its id, in place of the bodies", "receipt")
+        str | None, says("A template of this account by its id, instead of the bodies", "receipt")
     ] = None
     template_model: Annotated[
         Model | None,
@@ -248,9 +248,9 @@ class PostmarkSent(Struct, kw_only=True, rename=postmark_name, omit_defaults=Tru
     to: Annotated[str | None, says("The recipients as sent", "ann@example.net")] = None
     cc: Annotated[str | None, says("The recipients of a copy as sent", "bob@example.net")] = None
     bcc: Annotated[str | None, says("The hidden recipients as sent", "log@example.com")] = None
-    submitted_at: Annotated[str | None, says("The time of the answer", "2026-11-20T08:00:00.000Z")] = None
+    submitted_at: Annotated[str | None, says("The time of the response", "2026-11-20T08:00:00.000Z")] = None
     message_id: Annotated[str | None, says("The message", "msg_01m83bkgj1f3vt13eb7tpw8q5h")] = None
-    error: Annotated[dict[str, Any] | None, says("The `error` that `POST /v1/emails` would answer with", _ERROR)] = None
+    error: Annotated[dict[str, Any] | None, says("The `error` that `POST /v1/emails` would return", _ERROR)] = None
     own_status: Duplicate = None
     body_differs: BodyDiffers = False
 

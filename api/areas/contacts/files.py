@@ -99,8 +99,8 @@ OPERATIONS = (
         export,
         "Export all contacts, one JSON object per line or as CSV",
         _KEYS,
-        note="`format=csv` answers with text/csv; texts that a spreadsheet would take for a formula begin with an "
-        "apostrophe there, which an import takes away.",
+        note="`format=csv` returns text/csv. Texts that a spreadsheet would read as a formula begin with an "
+        "apostrophe, which an import removes.",
         limited_keys=LimitedKeys.FREE,
         reply=Contact,
         reply_type="application/x-ndjson",

@@ -123,7 +123,7 @@ OPERATIONS = (
         add_opt_outs,
         "Record that up to 1,000 people opted out of a contact list",
         _KEYS,
-        note="For people who told you so, and for the opt-outs of a former service. They need not be contacts.",
+        note=("For people who told you so, and for the opt-outs of a previous service. They need not be contacts."),
         refusals=(ErrorType.NOT_FOUND,),
     ),
     Operation(
@@ -152,7 +152,7 @@ OPERATIONS = (
         "DELETE",
         "/v1/lists/{id}/opt-outs/{address}",
         take_back,
-        "Take back an opt-out of a contact list",
+        "Undo an opt-out of a contact list",
         _KEYS,
         note="Only when the person asked for it: broadcasts to the list reach the person again.",
     ),

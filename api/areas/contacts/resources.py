@@ -246,7 +246,9 @@ OPERATIONS = (
         ask_again,
         "Mail an unconfirmed contact another link to confirm",
         _KEYS,
-        note="The former link stops working. At most 5 mails to one contact, a minute apart. Needs `emails:send` too.",
+        note=(
+            "The previous link stops working. At most 5 emails per contact, one per minute. Needs `emails:send` too."
+        ),
         limited_keys=LimitedKeys.OWN,
         success=202,
         refusals=(ErrorType.INVALID_STATE, *SEND_REFUSALS),

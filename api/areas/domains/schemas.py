@@ -79,7 +79,7 @@ class Signing(Struct, rename="camel"):
         str | None, Meta(description="The next selector; signing moves to it once a check finds its record")
     ]
     retiring: Annotated[
-        str | None, Meta(description="The former selector; keep its record published until `retiresAt`")
+        str | None, Meta(description="The previous selector; keep its record published until `retiresAt`")
     ]
     retires_at: str | None
 

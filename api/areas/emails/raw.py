@@ -34,7 +34,7 @@ class RawQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True)
     ] = None
     dry_run: Annotated[
         bool | None,
-        Meta(description="True: check the message and answer with what would happen; send nothing", examples=[True]),
+        Meta(description="True: check the message and return what would happen; send nothing", examples=[True]),
     ] = None
 
 
@@ -79,14 +79,14 @@ def _sentence(error: Unsendable) -> str:
 
 
 _NOTE: Final = (
-    "The body is the message itself (RFC 5322), at most <max_message_bytes>, with lines that end in CRLF, or all in"
-    " LF. It is sent as it is: `Bcc`, `X-Waybill-*` and fields that only mail servers write are removed, `Feedback-ID`"
-    " and `CFBL-*` are replaced by those of the service, `Date` and `Message-ID` are added where they are missing, a"
-    " `Received` field is added, and 8-bit parts are encoded. The fields "
-    "`X-Waybill-Stream`, `-Tag`, `-Metadata`, `-Idempotency-Key`, `-Scheduled-At`, `-Deliver-By`, `-Min-Tls`, "
-    "`-Template`, `-Template-Version`, `-Variables` and `-Data` of the message stand for those of `POST /v1/emails`, "
-    "as they do over SMTP. Recipients named only by `recipient` count as bcc. `From` must hold one address of a "
-    "verified domain. Send a header in UTF-8 as `message/global`."
+    "The body is the message itself (RFC 5322), at most <max_message_bytes>, with lines that end in CRLF, or all "
+    "in LF. It is sent as it is: `Bcc`, `X-Waybill-*` and fields that only mail servers write are removed, "
+    "`Feedback-ID` and `CFBL-*` are replaced by those of the service, `Date` and `Message-ID` are added where they "
+    "are missing, a `Received` field is added, and 8-bit parts are encoded. The fields `X-Waybill-Stream`, `-Tag`, "
+    "`-Metadata`, `-Idempotency-Key`, `-Scheduled-At`, `-Deliver-By`, `-Min-Tls`, `-Template`, "
+    "`-Template-Version`, `-Variables` and `-Data` of the message have the meaning of those fields in `POST "
+    "/v1/emails`, as they do over SMTP. Recipients named only by `recipient` count as bcc. `From` must contain one "
+    "address of a verified domain. Send a header in UTF-8 as `message/global`."
 )
 
 _KEYS = Area("Emails", writes=("emails:send",), limited_keys=LimitedKeys.OWN)

@@ -38,8 +38,8 @@ class BulkMessageResend(Struct, forbid_unknown_fields=True, rename="camel", kw_o
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_KEY)] | None,
         Meta(
-            description="Covers each of the messages by itself: a repeated request sends again only those that were "
-            "refused before"
+            description="Covers each message separately: a repeated request sends again only those that were refused "
+            "before"
         ),
     ] = None
     min_tls: AskedTls = None

@@ -58,8 +58,8 @@ class EmailRequest(SendRequest, frozen=True, kw_only=True, rename="camel"):
     dry_run: Annotated[
         bool | None,
         Meta(
-            description="True: make every check and compose the message, then answer 200 with what would happen, or "
-            "with the error of the send. Nothing is stored, counted or sent"
+            description="True: run every check and compose the message, then return 200 with what would happen, or the "
+            "error of the send. Nothing is stored, counted or sent"
         ),
     ] = None
 
@@ -71,8 +71,8 @@ class BatchRequest(Struct, forbid_unknown_fields=True, rename="camel", kw_only=T
     dry_run: Annotated[
         bool | None,
         Meta(
-            description="True: check and compose all messages, and answer with what would happen to each, as if they "
-            "came one after the other. Nothing is stored, counted or sent"
+            description="True: check and compose all messages, and return what would happen to each, as if they came "
+            "one after the other. Nothing is stored, counted or sent"
         ),
     ] = None
 

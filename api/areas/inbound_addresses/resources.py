@@ -105,8 +105,8 @@ OPERATIONS = (
         claim,
         "Claim an address to receive mail at",
         _KEYS,
-        note="`support+42@` reaches `support@` unless it is claimed itself. `*@domain` claims every address of the "
-        "domain that nobody claimed, and counts as one.",
+        note="`support+42@` reaches `support@` unless it is claimed itself. `*@domain` catches every address of "
+        "the domain that you haven't claimed, and counts as one.",
         success=201,
         also=(200,),
         refusals=(

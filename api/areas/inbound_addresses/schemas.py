@@ -19,7 +19,9 @@ class NewInboundAddress(Struct, forbid_unknown_fields=True, rename="camel", kw_o
         Meta(
             min_length=3,
             max_length=MAX_TEXT,
-            description="Under a verified or the managed receiving domain; `*@domain` claims what nobody claimed",
+            description=(
+                "Under a verified or the managed receiving domain; `*@domain` catches every address you haven't claimed"
+            ),
             examples=["support@example.com"],
         ),
     ]

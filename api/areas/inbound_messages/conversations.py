@@ -86,7 +86,7 @@ OPERATIONS = (
         "POST",
         "/v1/inbound/messages/{id}/reply",
         answer_message,
-        "Answer a received message",
+        "Reply to a received message",
         _KEYS,
         note="A send like `POST /v1/emails`, with sender, recipient (Reply-To or From), subject, In-Reply-To and "
         "References filled in where the request leaves them out. A key needs the scope `emails:send` and one of "

@@ -92,7 +92,7 @@ class ReceivedMessage(Struct, rename="camel", kw_only=True):
     date: Annotated[str | None, Meta(description="Null if there is none or it can't be read")]
     header_message_id: str | None
     in_reply_to: str | None
-    replies_to: Annotated[str | None, Meta(description="The message of yours that this one answers")]
+    replies_to: Annotated[str | None, Meta(description="Your message that this one replies to")]
     received_at: str
     size_bytes: int
     read: bool
@@ -126,14 +126,14 @@ class ReceivedMessageDetail(ReceivedMessage, rename="camel", kw_only=True):
 
     text: str | None
     html: Annotated[str | None, Meta(description="Sanitised; images only from `cid:` and data URLs")]
-    html_omitted: Annotated[str | None, Meta(description="Why there is no `html` although the message has one")]
+    html_omitted: Annotated[str | None, Meta(description="Why `html` is missing although the message has one")]
     reply_text: Annotated[str | None, Meta(description="The text without quotes and signature")]
     headers: list[ReceivedHeaderField]
     auto_submitted: Annotated[
         bool,
         Meta(
             description="A program wrote the message: a bounce or another report, a read receipt, an out-of-office "
-            "reply. Don't answer it automatically"
+            "reply. Don't reply to it automatically"
         ),
     ]
     bulk: Annotated[bool, Meta(description="The message was sent to many, such as a newsletter or a mailing list")]

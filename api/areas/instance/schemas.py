@@ -50,5 +50,7 @@ class Instance(Struct, rename="camel"):
     sign_up: SignUpTerms
     identity_provider: Annotated[SignInProvider | None, Meta(description="null where none is configured")]
     passkeys: Annotated[bool, Meta(description="Whether passkeys can work with the public URL")]
-    submission: Annotated[Submission | None, Meta(description="null where no server takes mail over SMTP")]
-    incoming: Annotated[IncomingServer | None, Meta(description="null where no server takes mail from other servers")]
+    submission: Annotated[Submission | None, Meta(description="null where no server accepts mail over SMTP")]
+    incoming: Annotated[
+        IncomingServer | None, Meta(description=("null where no server accepts mail from other servers"))
+    ]

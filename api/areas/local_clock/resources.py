@@ -57,8 +57,9 @@ OPERATIONS = (
         "Move the clock forward, in local mode",
         _KEYS,
         note="All that falls due until then happens in its order, as if the time had passed: retries, scheduled "
-        "messages, webhook posts, expiries, new days. The answer comes when it has happened. The clock is that of the "
-        "whole installation, and never goes back. A request with `to` may be repeated; one with `advance` moves again.",
+        "messages, webhook posts, expiries, new days. The response comes when all of it has happened. The "
+        "clock is that of the whole instance, and never goes back. A request with `to` may be repeated; "
+        "one with `advance` moves again.",
         refusals=(ErrorType.NOT_FOUND, ErrorType.INVALID_STATE),
         deadline_s=DEADLINE_S,
     ),

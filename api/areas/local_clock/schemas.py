@@ -7,7 +7,8 @@ from msgspec import Meta, Struct
 MAX_WAIT_S = 600
 
 Wait = Annotated[
-    int, Meta(ge=1, le=MAX_WAIT_S, description="Seconds after which the answer is 409, with what is still at work")
+    int,
+    Meta(ge=1, le=MAX_WAIT_S, description=("Seconds after which the response is 409, with the work that is still due")),
 ]
 
 

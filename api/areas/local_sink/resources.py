@@ -73,7 +73,7 @@ def _filters(query: SinkQuery) -> SinkFilters:
         raise invalid("before", "`before` is not the `nextCursor` of a page of this list.")
     after = None if query.after is None else position_of(query.after)
     if query.after is not None and after is None:
-        raise invalid("after", "`after` is not the `id` of a mail in the local sink.")
+        raise invalid("after", "`after` isn't the `id` of an email in the local sink.")
     recipient = None if query.recipient is None else query.recipient.lower()
     return SinkFilters(before=before, after=after, message_id=_message(query.message), recipient=recipient)
 
@@ -118,7 +118,7 @@ OPERATIONS = (
         "GET",
         "/v1/local/sink",
         list_mails,
-        "List the mail that the local sink received, in local mode",
+        "List the emails in the local sink, in local mode",
         _KEYS,
         refusals=(ErrorType.NOT_FOUND,),
         deadline_s=MAX_WAIT_S + 10,
@@ -131,6 +131,8 @@ OPERATIONS = (
         _KEYS,
         refusals=(ErrorType.NOT_FOUND,),
     ),
-    Operation("GET", "/v1/local/sink/{id}", read_mail, "Read a mail in the local sink", _KEYS, reply=SinkMailDetail),
-    Operation("GET", "/v1/local/sink/{id}/raw", read_raw, "Download a mail in the local sink", _KEYS, reply_type=MAIL),
+    Operation("GET", "/v1/local/sink/{id}", read_mail, "Read an email in the local sink", _KEYS, reply=SinkMailDetail),
+    Operation(
+        "GET", "/v1/local/sink/{id}/raw", read_raw, "Download an email in the local sink", _KEYS, reply_type=MAIL
+    ),
 )

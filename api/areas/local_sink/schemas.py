@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from engine.people.people.rules import MAX_EMAIL
 
 MAX_WAIT_S: Final = 30
-_WAIT: Final = "Seconds to wait for a mail that matches if there is none; the reply comes as soon as it arrives"
+_WAIT: Final = "Seconds to wait for a matching email if there is none; the reply comes as soon as it arrives"
 
 
 class SinkQuery(Struct, forbid_unknown_fields=True):
@@ -15,7 +15,9 @@ class SinkQuery(Struct, forbid_unknown_fields=True):
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 25
     before: Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")] | None = None
-    after: Annotated[str, Meta(max_length=100, description="Id of a mail: list those that arrived later")] | None = None
+    after: Annotated[str, Meta(max_length=100, description="Id of an email: list those that arrived later")] | None = (
+        None
+    )
     wait: Annotated[int, Meta(ge=0, le=MAX_WAIT_S, description=_WAIT)] = 0
     message: Annotated[str, Meta(max_length=100, description="Id of a message")] | None = None
     recipient: Annotated[str, Meta(min_length=1, max_length=MAX_EMAIL, description="In any case")] | None = None

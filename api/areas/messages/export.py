@@ -67,11 +67,11 @@ OPERATIONS = (
         export_messages,
         "Export messages, one JSON object per line or as CSV",
         _KEYS,
-        note="Takes the filters of `GET /v1/messages`, and answers with all messages that match, newest first, without "
-        "bodies and events. A message accepted during the export is left out. `format=csv` answers with text/csv: "
-        "`tags` and `metadata` are JSON there, `lastResponse` is the first recipient's, and a cell that a spreadsheet "
-        "would take for a formula begins with an apostrophe. An export that fails halfway ends its body unfinished: "
-        "clients report a broken transfer.",
+        note="Accepts the filters of `GET /v1/messages`, and returns all messages that match, newest first, "
+        "without bodies and events. A message accepted during the export is left out. `format=csv` returns "
+        "text/csv: `tags` and `metadata` are JSON there, `lastResponse` is the first recipient's, and a "
+        "cell that a spreadsheet would take for a formula begins with an apostrophe. An export that fails "
+        "halfway ends its body unfinished: clients report a broken transfer.",
         reply=Message,
         reply_type="application/x-ndjson",
         other_reply_types=("text/csv",),

@@ -102,7 +102,7 @@ OPERATIONS = (
         OPERATORS,
         id_of=ids.Kind.ACCOUNT,
         refusals=CONFLICTS,
-        note=f"Its limits hold at once; nothing is deleted. A 409 while a subscription exists. {_LOGGED}",
+        note=f"Its limits apply at once; nothing is deleted. A 409 while a subscription exists. {_LOGGED}",
     ),
     Operation(
         "POST",
@@ -112,7 +112,7 @@ OPERATIONS = (
         OPERATORS,
         id_of=ids.Kind.ACCOUNT,
         refusals=CONFLICTS,
-        note="It replaces any subscription; without an agreement its end is a 409. Raised limits hold at once, for "
-        f"sub-accounts too, and end with the agreement. {_LOGGED}",
+        note="It replaces any subscription; without an agreement its end is a 409. Raised limits apply at once, "
+        f"for sub-accounts too, and end with the agreement. {_LOGGED}",
     ),
 )

@@ -57,9 +57,10 @@ OPERATIONS = (
         f"List the API requests of the last {rules.KEPT.days} days",
         _KEYS,
         page=ids.Kind.REQUEST,
-        note="Every request with a valid key or session is listed about a second after its answer, refused ones too, "
-        "without query, headers and bodies; mail over SMTP is not. The log is for finding mistakes: a crash of the "
-        "service may lose the last second of it, and a flood of requests is recorded in part. Requests are listed by "
-        "the time of their answer, newest first, so one may appear below another that was listed before.",
+        note="Every request with a valid key or session is listed about a second after its response, refused "
+        "ones too, without query, headers and bodies; mail over SMTP is not. The log is for finding "
+        "mistakes: a crash of the service may lose the last second of it, and a flood of requests is "
+        "recorded in part. Requests are listed by the time of their answer, newest first, so one may "
+        "appear below another that was listed before.",
     ),
 )

@@ -30,11 +30,13 @@ class RequestsQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=
     path: Annotated[
         str, Meta(min_length=1, max_length=300, description="The beginning of the path", examples=["/v1/emails"])
     ] | None = None  # fmt: skip
-    error_type: Annotated[ErrorType, Meta(description="The `type` of the error in the answer")] | None = None
+    error_type: Annotated[ErrorType, Meta(description="The `type` of the error in the response")] | None = None
     from_: (
-        Annotated[str, _MOMENT, Meta(description="Answered at this time or later: ISO 8601, UTC, with `Z`")] | None
+        Annotated[str, _MOMENT, Meta(description="Completed at this time or later: ISO 8601, UTC, with `Z`")] | None
     ) = None
-    until: Annotated[str, _MOMENT, Meta(description="Answered before this time: ISO 8601, UTC, with `Z`")] | None = None
+    until: Annotated[str, _MOMENT, Meta(description="Completed before this time: ISO 8601, UTC, with `Z`")] | None = (
+        None
+    )
 
 
 class LoggedRequest(Struct, rename="camel", kw_only=True):
@@ -48,7 +50,7 @@ class LoggedRequest(Struct, rename="camel", kw_only=True):
     ms: float
     key_id: Annotated[str | None, Meta(description="The API key; null for a signed-in person")]
     user_id: Annotated[str | None, Meta(description="The signed-in person; null for an API key")]
-    request_id: Annotated[str, Meta(description="`X-Request-Id` of the answer")]
+    request_id: Annotated[str, Meta(description="`X-Request-Id` of the response")]
     error_type: str | None
 
 

@@ -104,8 +104,8 @@ OPERATIONS = (
         join_sub_account,
         "Become an admin of a sub-account",
         _ADMINS,
-        note="Afterwards `POST /v1/auth/switch` works with its id. The membership takes a seat of the sub-account, and "
-        "ends with the role of admin on the account above. Repeating it changes nothing.",
+        note="Afterwards `POST /v1/auth/switch` works with its id. The membership uses a seat of the "
+        "sub-account, and ends with the role of admin on the account above. Repeating it changes nothing.",
         refusals=(ErrorType.PLAN_LIMIT_REACHED,),
     ),
 )

@@ -225,7 +225,7 @@ OPERATIONS = (
         "DELETE",
         "/v1/suppressions/{address}",
         lift_suppression,
-        "Lift a suppression, unless a complaint caused it",
+        "Remove a suppression, unless a complaint caused it",
         _KEYS,
         refusals=(ErrorType.INVALID_STATE,),
     ),

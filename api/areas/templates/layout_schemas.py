@@ -22,7 +22,7 @@ LayoutText = Annotated[
     str,
     Meta(
         max_length=MAX_LAYOUT,
-        description="The text around the text of a template, with one `{{{content}}}`; null: texts stand alone",
+        description="The text around the text of a template, with one `{{{content}}}`; null: no layout text",
         examples=["{{{content}}}\n\nShop Ltd."],
     ),
 ]

@@ -78,7 +78,7 @@ class VariableIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 Variables = Annotated[list[VariableIn], Meta(max_length=MAX_VARIABLES)]
 Layout = Annotated[
     Slug,
-    Meta(description="The id of the layout that the content stands in; its latest version, and later each next one"),
+    Meta(description="The id of the layout around the content; its latest version, and later each next one"),
 ]
 
 

@@ -120,8 +120,8 @@ OPERATIONS = (
         start,
         "Mail a one-time code to an address",
         _KEYS,
-        note="Answers 201, or 200 for a repeated `idempotencyKey`. A pending verification of the same address is"
-        " cancelled. The code expires after 10 minutes; neither it nor the address can be read anywhere.",
+        note="Returns 201, or 200 for a repeated `idempotencyKey`. A pending verification of the same address "
+        "is cancelled. The code expires after 10 minutes; neither it nor the address can be read anywhere.",
         success=201,
         also=(200,),
         refusals=SENDS,

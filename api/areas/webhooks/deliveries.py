@@ -162,13 +162,13 @@ OPERATIONS = (
         "GET",
         "/v1/webhooks/{id}/deliveries/{event}",
         read_delivery,
-        "Read the exact requests and answers of a delivery",
+        "Read the exact requests and responses of a delivery",
         _KEYS,
         inner_id_of=ids.Kind.EVENT,
         note="The body is the same on every attempt, and is shown octet by octet as it is posted. With "
-        "`includeMetadata` it follows the endpoint's present setting and the message's present tags. Of an answer, the "
-        f"first {rules.MAX_ANSWER_HEADERS:,} characters of headers and {rules.MAX_ANSWER_BYTES:,} octets of the body "
-        "are kept.",
+        "`includeMetadata` it follows the endpoint's present setting and the message's present tags. Of a "
+        f"response, the first {rules.MAX_ANSWER_HEADERS:,} characters of headers and "
+        f"{rules.MAX_ANSWER_BYTES:,} octets of the body are kept.",
     ),
     Operation(
         "POST",
@@ -186,11 +186,11 @@ OPERATIONS = (
         replay_window,
         "Post the deliveries of a window of time again",
         _KEYS,
-        note="Each delivery is posted under its former delivery id, with a new retry schedule; receivers that compare "
-        "`Service-Delivery-Id` take it once. With the state `pending`, what waits for a retry is posted now, and its "
-        "retry schedule goes on. A repeated call queues nothing twice. One call queues at most "
-        f"{deliveries.MAX_REPLAYED:,} deliveries, newest first; while `nextCursor` is not null, repeat the call with "
-        "it as `before`.",
+        note="Each delivery is posted under its previous delivery id, with a new retry schedule; receivers that "
+        "compare `Service-Delivery-Id` process it once. With the state `pending`, deliveries that wait for "
+        "a retry are posted now, and keep their retry schedule. A repeated call queues nothing twice. One "
+        f"call queues at most {deliveries.MAX_REPLAYED:,} deliveries, newest first; while `nextCursor` is "
+        "not null, repeat the call with it as `before`.",
         success=202,
         refusals=(ErrorType.NOT_FOUND,),
     ),

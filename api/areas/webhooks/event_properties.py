@@ -75,7 +75,7 @@ CONVERSATION: JsonSchema = {
     "items": {"type": "object", "description": "A step; `reply` is the reply, `error` says why there is none"},
     "examples": [[{"step": "mail", "reply": "250 2.1.0 ok", "ms": 1.2}]],
 }
-SIMULATED = {"simulated": flag("True if the simulator answered in place of a mail server; missing otherwise")}
+SIMULATED = {"simulated": flag("True if the simulator replied instead of a mail server; missing otherwise")}
 ORIGIN = {
     "to_domain": text("The domain of the first recipient", "example.com"),
     "from_domain": text("The domain of the sender", "example.org"),

@@ -91,7 +91,7 @@ DETAILS: dict[str, EventDetail] = {
         ("recipient", "diagnostic"),
     ),
     EventType.BOUNCED: EventDetail(
-        "The delivery failed for good.",
+        "The delivery failed permanently.",
         {
             **RECIPIENT, **OUTCOME, **ATTEMPT, **LATE, **SIMULATED,
             "suppressed": flag("True if the address was put on the suppression list"),
@@ -106,7 +106,7 @@ DETAILS: dict[str, EventDetail] = {
             "reporter": text("The domain that reported it; missing if the report is not authenticated", "example.net"),
             "user_agent": text("The program that made the report; missing if it does not say", "SomeGenerator/1.0"),
             "source_ip": text("The address that the reported mail came from; missing if not reported", "192.0.2.25"),
-            "suppressed": flag("True if the address was put on the suppression list for good"),
+            "suppressed": flag("True if the address was suppressed permanently"),
         },
         ("recipient", "feedback_type", "suppressed"),
     ),
@@ -165,7 +165,7 @@ DETAILS: dict[str, EventDetail] = {
             "recipient": text("The recipient as the sending server gave it", "support+42@example.org"),
             "tag": text("The part of the recipient after `+`, null without one", "42", nullable=True),
             "received_at": moment("When the message was received"),
-            "replies_to": text("The sent message that it answers, null if none", f"msg_{BODY_ID}", nullable=True),
+            "replies_to": text("The sent message that it replies to, null if none", f"msg_{BODY_ID}", nullable=True),
             "action": text("The action of the route: `mailbox`, `webhook` or `both`", "both"),
             "from": PERSON | {"type": ["object", "null"], "description": "The author, null if the mail names none"},
             "to": {
@@ -241,7 +241,7 @@ DETAILS: dict[str, EventDetail] = {
             **BROADCAST,
             **ACTOR,
             "because": text("Why: `user` for a person, else the limit or fault", "daily_limit"),
-            "resumes_at": moment("When the broadcast goes on by itself; missing if it does not"),
+            "resumes_at": moment("When the broadcast resumes automatically; missing if it does not"),
         },
         ("id", "name", "because"),
         has_message=False,
@@ -390,14 +390,14 @@ def _post(kind: str, detail: EventDetail) -> dict[str, Any]:
         },
         "responses": {
             "2XX": {
-                "description": "Received. Answer within 10 seconds; of the body, "
-                f"{MAX_ANSWER_BYTES} bytes are kept. Redirects are not followed."
+                "description": f"Received. Respond within 10 seconds; of the body, {MAX_ANSWER_BYTES} bytes are kept. "
+                "Redirects are not followed."
             },
             "404": {"description": "The delivery ends without a retry, as with 410"},
             "410": {"description": "The delivery ends without a retry, as with 404"},
             "default": {
-                "description": "Any other answer, a failed connection and no answer within 10 seconds are retried 7 "
-                "times by default, after 10 s, 1 min, 5 min, 30 min, 2 h, 6 h and 12 h"
+                "description": "Any other response, a failed connection and no response within 10 seconds are retried "
+                "7 times by default, after 10 s, 1 min, 5 min, 30 min, 2 h, 6 h and 12 h"
             },
         },
     }

@@ -96,9 +96,9 @@ class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=Tru
     if_exists: Annotated[
         Literal["return", "update"] | None,
         Meta(
-            description="For a `url` that has an endpoint: `return` answers with it as it is; `update` first gives it "
-            "the values of this request, and what is omitted or null stays. Both answer with 200, not 201, without "
-            "the secret. Without `ifExists` a further endpoint is made"
+            description="For a `url` that has an endpoint: `return` returns it unchanged; `update` first sets the "
+            "values of this request, and keeps what is omitted or null. Both return 200, not 201, without "
+            "the secret. Without `ifExists` another endpoint is created"
         ),
     ] = None
 

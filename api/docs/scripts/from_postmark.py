@@ -53,7 +53,7 @@ def header_problems(headers: list[dict[str, str]], place: str) -> Iterator[str]:
     for index, header in enumerate(headers):
         name = header["Name"]
         if name.lower() in seen:
-            yield f"{place}Headers[{index}].Name: {name} is given twice; Waybill takes each header once."
+            yield f"{place}Headers[{index}].Name: {name} is given twice; Waybill accepts each header once."
         seen.add(name.lower())
 
 

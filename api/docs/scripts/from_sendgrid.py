@@ -56,7 +56,7 @@ def person_problems(person: dict[str, Any], place: str, *, template: bool) -> It
     for name in [name for name in person if name not in OF_PERSON]:
         yield f"{place}{name}: unknown field."
     if template and person.get("substitutions"):
-        yield f"{place}substitutions: templates of Waybill take dynamic_template_data."
+        yield f"{place}substitutions: templates of Waybill use dynamic_template_data."
 
 
 def messages(mail: dict[str, Any]) -> list[dict[str, Any]]:

@@ -64,8 +64,8 @@ def check(settings: Settings) -> None:
     _check_peppers(settings)
     if settings.submission_open and settings.delivery == "live":
         raise BadSetting(
-            f"{variable('submission_open')} is true, but live mode takes no mail without a login; unset it, or set"
-            f" {variable('delivery')}=local"
+            f"{variable('submission_open')} is true, but live mode accepts no mail without a login; unset it, or "
+            f"set {variable('delivery')}=local"
         )
     if not settings.durable and settings.delivery == "live":
         raise BadSetting(
@@ -74,7 +74,7 @@ def check(settings: Settings) -> None:
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise BadSetting(f"{variable('tls_cert')} and {variable('tls_key')} belong together; set both or neither")
     if settings.tls_authorities is not None and not settings.tls_authorities.is_file():
-        raise BadSetting(f"{variable('tls_authorities')} is {settings.tls_authorities}; there is no such file")
+        raise BadSetting(f"{variable('tls_authorities')} is {settings.tls_authorities}; no such file exists")
     if settings.broadcast_reserve > MAX_RESERVE:
         raise BadSetting(
             f"{variable('broadcast_reserve')} is {settings.broadcast_reserve}; it must be at most {MAX_RESERVE}"
@@ -212,8 +212,8 @@ def _check_reporters(settings: Settings) -> None:
     for one in settings.complaint_reporters:
         if one != one.lower() or not (_ADDRESS.fullmatch(one) or _HOST.fullmatch(one)):
             raise BadSetting(
-                f"{variable('complaint_reporters')} holds {one!r}; each must be an address or a domain in lower case, "
-                "such as feedback@example.com or fbl.example.com"
+                f"{variable('complaint_reporters')} contains {one!r}; each must be an address or a domain in lower "
+                "case, such as feedback@example.com or fbl.example.com"
             )
 
 
@@ -238,8 +238,8 @@ def _check_identity_provider(settings: Settings) -> None:
             or not redirect.isprintable()
         ):
             raise BadSetting(
-                f"{variable('idp_app_redirects')} holds {redirect!r}; each must be a URI of an app's own scheme, or an "
-                "https:// URL that an app has claimed, without fragment"
+                f"{variable('idp_app_redirects')} contains {redirect!r}; each must be a URI of an app's own scheme, "
+                "or an https:// URL that an app has claimed, without fragment"
             )
 
 

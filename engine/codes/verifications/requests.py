@@ -38,11 +38,11 @@ class StartRequest(
     ] = None
     link: Annotated[
         bool | None,
-        Meta(description="The mail also holds a link to a page that confirms without the code. Default: false"),
+        Meta(description=("The email also contains a link to a page that confirms without the code. Default: false")),
     ] = None
     idempotency_key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=255)] | None,
-        Meta(description="A start with the same key answers 200 with the first verification, while it is kept"),
+        Meta(description="A start with the same key returns 200 with the first verification, while it is kept"),
     ] = None
 
 

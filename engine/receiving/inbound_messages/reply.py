@@ -32,8 +32,8 @@ class ReplyRequest(SendRequest, frozen=True, kw_only=True):
     automatic: Annotated[
         bool,
         Meta(
-            description="True for an answer that a program writes: it gets `Auto-Submitted: auto-replied`, and a "
-            "message that a program wrote, or that went to a list, is not answered (409 `invalid_state`)"
+            description="True for a reply that a program writes: it gets `Auto-Submitted: auto-replied`, and a message "
+            "from a program or a list gets no reply (409 `invalid_state`)"
         ),
     ] = False
 

@@ -148,7 +148,7 @@ def _no_token(report: DueReport) -> ReportResult:
         report,
         ReportState.IGNORED,
         "no_token",
-        f"{report.local}@{report.host} is no address that the service gave out.",
+        f"{report.local}@{report.host} isn't an address that Waybill gave out.",
     )
 
 

@@ -63,7 +63,7 @@ class SendRequest(
     bcc: list[AddressText] | None = None
     subject: Annotated[
         Annotated[str, Meta(max_length=limits.MAX_SUBJECT)] | None,
-        Meta(description="Beside a `template` it stands in place of the template's own subject"),
+        Meta(description="With a `template`, it replaces the template's own subject"),
     ] = None
     text: Annotated[str, Meta(max_length=limits.MAX_BODY)] | None = None
     html: Annotated[str, Meta(max_length=limits.MAX_BODY)] | None = None
@@ -106,8 +106,8 @@ class SendRequest(
             Meta(
                 min_length=1,
                 max_length=limits.MAX_IDEMPOTENCY_KEY,
-                description="A repeated send with the same key answers with the id of the first message."
-                f" A key is remembered for {limits.IDEMPOTENCY_DAYS} days; after that it is new again",
+                description="A repeated send with the same key returns the id of the first message. A key is "
+                f"remembered for {limits.IDEMPOTENCY_DAYS} days; after that it is new again",
             ),
         ]
         | None

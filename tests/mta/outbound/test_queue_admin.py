@@ -298,7 +298,7 @@ async def test_levers_refuse_what_they_can_not_be_pulled_on(here: World) -> None
         await queue_admin.suspend(here.pool, nobody, reason=WHY)
     with pytest.raises(ValueError, match="in the future"):
         await queue_admin.suspend(here.pool, queue_target(HoldKind.DOMAIN, "a.test"), reason=WHY, until=clock.now())
-    with pytest.raises(Refusal, match="There is no hold on"):
+    with pytest.raises(Refusal, match="No hold exists on"):
         await QueueCommands(here.pool, here.settings).resume(HoldKind.DOMAIN, "peer.test", note=None)
 
 

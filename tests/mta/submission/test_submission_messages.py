@@ -251,7 +251,7 @@ async def test_content_of_exactly_the_limit_passes_whatever_dots_it_holds(
         ("From: group:;", "550 5.6.0 [invalid_request] From contains no addresses"),
         ("From: shop", "550 5.6.0 [invalid_request] From is not an address"),
         ("From: a@other.test", "550 5.7.1 [domain_not_verified] other.test isn't"),
-        ("From: {sender}\r\nno field", "550 5.6.0 [invalid_request] A line of the header is no field"),
+        ("From: {sender}\r\nno field", "550 5.6.0 [invalid_request] A line of the header isn't a field"),
         (" folded\r\nFrom: {sender}", "550 5.6.0 [invalid_request] The header begins with"),
         ("From: {sender}\r\n \t\r\nX: y", "550 5.6.0 [invalid_request] The header begins with"),
         (

@@ -113,7 +113,7 @@ def event_of(body: bytes) -> ProviderEvent:
     try:
         message = msgspec.json.decode(body, type=PayprovMessage)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UnusableEvent(f"The body is no event: {error}") from None
+        raise UnusableEvent(f"The body isn't an event: {error}") from None
     known = {"event": message.id[:_MAX_TEXT], "kind": message.type[:_MAX_TEXT]}
     if not 0 < len(message.id) <= _MAX_TEXT or "\0" in message.id:
         raise UnusableEvent(f"The event's `id` must have 1 to {_MAX_TEXT} characters.", **known)

@@ -170,7 +170,7 @@ def event_of(body: bytes) -> ProviderEvent:
         known = {"event": str(event["id"])[:200], "kind": str(event["type"])[:200]}
         thing: dict[str, Any] = event["data"]["object"]
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
-        raise UnusableEvent(f"The body is no event of Stripe: {error!r}") from None
+        raise UnusableEvent(f"The body isn't an event of Stripe: {error!r}") from None
     kind = _EVENTS.get(known["kind"])
     if kind is None or not _concerns_us(known["kind"], thing):
         raise UnusableEvent(f"Events like this change nothing here: {known['kind']}.", **known)
