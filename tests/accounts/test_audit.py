@@ -75,6 +75,7 @@ async def test_type_and_time_narrow_the_list_and_hashes_before_are_known_all_the
     for params, expected in (
         ({"type": "bounced"}, list(range(20, 0, -2))),
         ({"type": "no.such"}, []),
+        ({"by": "people"}, []),
         ({"from": on(7)}, [20, 19, 18, 17, 16, 15]),
         ({"from": on(7, 1)}, [20, 19, 18, 17]),
         ({"until": on(2)}, [4, 3, 2, 1]),
@@ -89,6 +90,19 @@ async def test_type_and_time_narrow_the_list_and_hashes_before_are_known_all_the
         assert [one["seq"] for one in page["data"]] == expected, params
         for one in page["data"]:
             assert one["prevHash"] == hashes.get(one["seq"] - 1, "0" * 64)
+
+
+async def test_what_people_did_is_listed_apart_from_what_keys_and_the_service_did(api: Api, pool: asyncpg.Pool) -> None:
+    account = await make_account(pool)
+    misleading = {"name": '"actor":"usr_1"', "actor": "service"}
+    for detail in ({"actor": "usr_1"}, {"actor": "key_1"}, {"actor": "operator"}, misleading, {}):
+        await logbook.write(pool, account.id, ("domain.added", detail))
+
+    async def seqs(by: str) -> list[int]:
+        return [one["seq"] for one in (await api.get(f"/v1/audit/events?by={by}", account.token)).json["data"]]
+
+    assert (await seqs("people"), await seqs("keys")) == ([3, 1], [2])
+    assert (await api.get("/v1/audit/events?by=robots", account.token)).status == 400
 
 
 async def test_times_are_found_in_a_log_whose_clock_ran_back(pool: asyncpg.Pool) -> None:

@@ -48,6 +48,7 @@ async def list_events(call: Call, query: AuditQuery) -> AuditPage:
         limit=query.limit,
         before=query.before,
         type_=rules.checked_type(query.type),
+        by=query.by,
         times=rules.time_range(query.from_, query.until),
     )
     data = [

@@ -1,6 +1,6 @@
 """Requests and replies of the audit: the account log as it was hashed, and the result of its verification."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -26,6 +26,13 @@ class AuditQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=Tru
         None
     )
     type: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    by: (
+        Annotated[
+            Literal["people", "keys"],
+            Meta(description="Only what people (members and the operator) did, or only what API keys did"),
+        ]
+        | None
+    ) = None
     from_: Moment | None = None
     until: Moment | None = None
 

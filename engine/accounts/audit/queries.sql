@@ -56,12 +56,13 @@ FROM linked ORDER BY seq, id;
 
 -- name: list_page
 -- List events of account $1 from seq $2 down to seq $3, newest first, at most $4. Null disables a filter: type $5, time
--- range from $6 to $7.
+-- range from $6 to $7, regular expression for the payload $8.
 SELECT e.seq, e.id, e.type, coalesce(iso(e.occurred_at), e.occurred_at::text) AS occurred_at, e.payload, e.hash
 FROM events e
 WHERE e.account_id = $1 AND e.seq <= $2 AND e.seq >= $3
   AND ($5::text IS NULL OR e.type = $5)
   AND ($6::timestamptz IS NULL OR e.occurred_at >= $6) AND ($7::timestamptz IS NULL OR e.occurred_at < $7)
+  AND ($8::text IS NULL OR e.payload ~ $8)
 ORDER BY e.seq DESC, e.id DESC LIMIT $4;
 
 -- name: hashes_at

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 import orjson
@@ -113,6 +113,15 @@ def checked_type(text: str | None) -> str | None:
     if text is not None and "\0" in text:
         raise invalid("type", "`type` contains NUL (U+0000). Remove it.")
     return text
+
+
+# A quotation mark inside of a JSON string is escaped, so these match the name of a property only.
+_ACTORS: Final = {"people": '"actor":"(usr_|operator")', "keys": '"actor":"key_'}
+
+
+def actor_pattern(by: Literal["people", "keys"] | None) -> str | None:
+    """Return the regular expression that finds the actors in the payload of an event; None for all events."""
+    return None if by is None else _ACTORS[by]
 
 
 def log_name(account: UUID) -> str:

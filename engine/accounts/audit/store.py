@@ -5,7 +5,7 @@ No read holds a transaction open: the end of the log is read first, and later ev
 
 from collections.abc import AsyncGenerator
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 from msgspec import Struct
@@ -58,18 +58,27 @@ async def head(source: Source, account: UUID) -> LogHead:
 
 
 async def page(
-    source: Source, account: UUID, *, limit: int, before: int | None, type_: str | None, times: Range
+    source: Source,
+    account: UUID,
+    *,
+    limit: int,
+    before: int | None,
+    type_: str | None,
+    times: Range,
+    by: Literal["people", "keys"] | None = None,
 ) -> AuditRows:
     """Return at most `limit` events; possibly fewer, with more to come, if few of many match."""
     ends = await head(source, account)
     low, high = await _bounds(source, account, ends, times)
     if before is not None:
         high = min(high, before - 1)
-    narrowed = type_ is not None or times != Range()
+    narrowed = type_ is not None or by is not None or times != Range()
     floor = max(low, high - (SPAN - 1 if narrowed else limit))
     if high < low:
         return AuditRows([], {}, None)
-    rows = await _LIST.fetch(source, account, high, floor, limit + 1, type_, times.since, times.until)
+    rows = await _LIST.fetch(
+        source, account, high, floor, limit + 1, type_, times.since, times.until, rules.actor_pattern(by)
+    )
     shown = rows[:limit]
     next_before = shown[-1].seq if len(rows) > limit else (floor if floor > low else None)
     return AuditRows(shown, await _previous(source, account, ends, rows, shown), next_before)
