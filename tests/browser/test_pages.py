@@ -12,7 +12,7 @@ from loadtests.kit.service import Service
 from ops import admin
 from tests.harness.accounts import make_account
 from tests.harness.api import Api
-from tests.harness.browser import DESKTOP, PHONE, ConsolePage, ConsoleUser, opened
+from tests.harness.browser import DESKTOP, PHONE, TABLET, ConsolePage, ConsoleUser, opened
 from tests.harness.everything import Ids, furnish
 from tests.harness.sampling import sampled
 
@@ -44,6 +44,8 @@ DETAILS = [
     "/bounces/{suppression}",
     "/deliverability/dmarc",
     "/deliverability/tls",
+    "/account/limits",
+    "/account/data",
     "/codes/settings",
     "/codes/checks",
     "/profile/sessions",
@@ -53,7 +55,7 @@ UNAVAILABLE = '{"error": {"type": "unavailable", "message": "A part of the servi
 
 Look = tuple[tuple[int, int], bool]  # size, and whether in dark colours
 USUAL: Look = (DESKTOP, False)
-EVERY: list[Look] = [USUAL, (DESKTOP, True), (PHONE, True), (PHONE, False)]
+EVERY: list[Look] = [USUAL, (DESKTOP, True), (PHONE, True), (PHONE, False), (TABLET, False), (TABLET, True)]
 
 
 async def look(shown: ConsolePage, path: str, looks: list[Look], headings: int | None = 1) -> None:

@@ -5,7 +5,7 @@ from playwright.async_api import Browser, expect
 
 from loadtests.kit.service import Service
 from ops import admin
-from tests.harness.browser import PHONE, ConsolePage, ConsoleUser, opened
+from tests.harness.browser import PHONE, TABLET, ConsolePage, ConsoleUser, opened
 from tests.harness.people import PASSWORD
 
 
@@ -114,7 +114,7 @@ async def test_a_refused_request_names_its_cause_and_id(page: ConsolePage) -> No
     await page.go("/streams")
     note = page.page.get_by_role("alert")
     await expect(note).to_contain_text("Too many requests")
-    await expect(note).to_contain_text("Possible again in 7 s.")
+    await expect(note).to_contain_text("Retry in 7 s.")
     await expect(note).to_contain_text("request-12345")
     await page.page.unroute("**/v1/streams**")
     await page.page.get_by_role("button", name="Try again").click()
@@ -178,3 +178,60 @@ async def test_the_console_is_set_in_its_own_typeface_with_figures_of_one_width(
       return ["1111", "8888"].map((text) => { cell.textContent = text; return cell.getBoundingClientRect().width; });
     }""")
     assert widths[0] == widths[1] > 0
+
+
+async def test_the_navigation_folds_to_icons_that_keep_their_names(
+    browser: Browser, service: Service, user: ConsoleUser
+) -> None:
+    async with opened(browser, service.base_url, user, size=TABLET) as shown:
+        await shown.go("/streams")
+        link = shown.page.get_by_role("link", name="Messages", exact=True)
+        await expect(link).to_have_attribute("title", "Messages")
+        side = shown.page.get_by_role("navigation", name="Pages")
+        assert await side.evaluate("side => side.offsetWidth") < 80
+        await shown.page.get_by_role("button", name="Switch account").click()
+        await expect(shown.page.get_by_role("menuitem", name="Account settings")).to_be_visible()
+
+
+async def test_the_navigation_shows_the_page_and_that_more_is_below(page: ConsolePage) -> None:
+    await page.page.set_viewport_size({"width": 1280, "height": 600})
+    await page.go("/audit")
+    await expect(page.page.get_by_role("link", name="Audit log")).to_be_in_viewport()
+    shadows = await page.page.locator(".side-pages").evaluate("side => getComputedStyle(side).backgroundAttachment")
+    assert shadows == "local, local, scroll, scroll"  # covers that move with the content, and the shadows
+
+
+# A scrollbar that takes room; the headless browser has none otherwise.
+_SCROLLBAR = """() => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync("html::-webkit-scrollbar { width: 15px; }");
+  document.adoptedStyleSheets = [sheet];
+}"""
+
+
+async def test_a_backdrop_covers_the_place_of_the_scrollbar_and_nothing_moves(page: ConsolePage) -> None:
+    await page.go("/streams")
+    await page.settled()
+    await page.page.evaluate(_SCROLLBAR)
+    width = "document.querySelector('main').getBoundingClientRect().width"
+    free = "innerWidth - document.documentElement.getBoundingClientRect().width"
+    before = await page.page.evaluate(width)
+    assert await page.page.evaluate(free) == 15
+    for opener in ("New stream", "Search"):
+        await page.page.get_by_role("button", name=opener).first.click()
+        await expect(page.page.locator("dialog[open]")).to_be_visible()
+        assert await page.page.evaluate(free) == 0
+        assert await page.page.evaluate(width) == before
+        await page.page.keyboard.press("Escape")
+        await expect(page.page.locator("dialog[open]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("path", ["/webhooks", "/templates", "/contacts", "/alerts"])
+async def test_an_empty_page_has_one_primary_action(page: ConsolePage, path: str) -> None:
+    await page.go(path)
+    await page.settled()
+    await expect(page.page.locator(".empty .button.primary")).to_be_visible()
+    painted = await page.page.locator("main .button.primary:visible").evaluate_all(
+        "all => all.map(one => getComputedStyle(one).color).filter(colour => colour === 'rgb(255, 255, 255)')"
+    )
+    assert len(painted) == 1

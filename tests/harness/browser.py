@@ -36,6 +36,7 @@ RULES: Final = {
 }
 DESKTOP: Final = (1280, 900)
 PHONE: Final = (375, 812)
+TABLET: Final = (768, 1024)
 # A refused request is part of some journeys; the browser reports it as an error of its own.
 _REFUSED_REQUEST = re.compile(r"Failed to load resource: the server responded with a status of 4\d\d")
 _numbers = count(1)

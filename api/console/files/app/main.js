@@ -92,6 +92,7 @@ const PAGES = [
   page("/sink", "sink", "Sink", "sink", { title: "Local sink", icon: "mails", local: true }),
   page("/sink/:id", "sink", "SinkMail", "sink"),
   page("/account", "account", "Account", "account", { title: "Account", icon: "building-2" }),
+  page("/account/:part", "account", "Account", "account"),
   page("/team", "team", "Team", "team", { title: "Team", icon: "user-plus" }),
   page("/sub-accounts", "team", "SubAccounts", "sub-accounts", { title: "Sub-accounts", icon: "layers", roles: ["admin", "owner"] }),
   page("/billing", "billing", "Billing", "billing", { title: "Billing", icon: "credit-card" }),
@@ -153,7 +154,7 @@ function App() {
 }
 
 function NotFound() {
-  return html`<${PageHead} title="There is no page here" /><div class="card"><${Empty} icon="search" title="Nothing at this address" action=${html`<${Button} kind="primary" to="/">Go home<//>`}>The address may be mistyped, or the page was moved: ${CONSOLE}${location.value.path}<//></div>`;
+  return html`<${PageHead} title="Page not found" /><div class="card"><${Empty} icon="search" title="Nothing at this address" action=${html`<${Button} kind="primary" to="/">Go home<//>`}>Check the address for typos: ${CONSOLE}${location.value.path}<//></div>`;
 }
 
 async function start() {

@@ -104,8 +104,8 @@ function bounded(abort, timeoutMs) {
 
 function unreachable(error) {
   return error.name === "TimeoutError"
-    ? new ApiError({ type: "timeout", message: "The service did not answer in time. Try again." })
-    : new ApiError({ type: "network", message: "The service can't be reached. Check your connection; this page tries again." });
+    ? new ApiError({ type: "timeout", message: "No response in time. Try again." })
+    : new ApiError({ type: "network", message: "The service can't be reached. Check your connection. This page retries automatically." });
 }
 
 async function refused(answer) {
@@ -115,7 +115,7 @@ async function refused(answer) {
     const { type, message, ...details } = (await answer.json()).error;
     return new ApiError({ type, message, status: answer.status, details, requestId, retryAfterS });
   } catch {
-    return new ApiError({ type: "unknown", message: `The service answered ${answer.status}.`, status: answer.status, requestId, retryAfterS });
+    return new ApiError({ type: "unknown", message: `The service responded with ${answer.status}.`, status: answer.status, requestId, retryAfterS });
   }
 }
 
@@ -207,7 +207,7 @@ export const hasRole = (role) => RANKS[session.value?.account.role ?? "member"] 
 export function whyNot(role = "member") {
   const account = session.value?.account;
   if (!account) return "Sign in first.";
-  if (account.status === "suspended") return "The account is suspended: it can be read, but not changed. Ask the operator.";
+  if (account.status === "suspended") return "The account is suspended and read-only. Ask the operator.";
   if (!hasRole(role)) return `Only ${role === "owner" ? "the owner" : "admins and the owner"} of the account can do this; your role is ${account.role}.`;
   return null;
 }
@@ -274,7 +274,7 @@ export function usePages(operation, options = {}, { pollMs = false, limit = 50, 
     const turn = (current.current += 1);
     setState((old) => ({ ...old, rows: keep ? old.rows : [], loading: true }));
     try {
-      const page = await read(null);
+      const page = await filled(read, null, rowsOf);
       if (turn !== current.current) return;
       setState({ rows: rowsOf(page), cursor: page.nextCursor ?? null, error: null, loading: false, first: page });
     } catch (error) {
@@ -286,7 +286,7 @@ export function usePages(operation, options = {}, { pollMs = false, limit = 50, 
     const turn = current.current;
     setState((old) => ({ ...old, loading: true }));
     try {
-      const page = await read(state.cursor);
+      const page = await filled(read, state.cursor, rowsOf);
       if (turn !== current.current) return;
       setState((old) => ({ ...old, rows: [...old.rows, ...rowsOf(page)], cursor: page.nextCursor ?? null, error: null, loading: false }));
     } catch (error) {
@@ -298,10 +298,11 @@ export function usePages(operation, options = {}, { pollMs = false, limit = 50, 
     reload();
     return () => { current.current += 1; };
   }, [reload]);
-  const poll = useCallback(() => (state.rows.length <= limit ? reload({ keep: true }) : null), [reload, state.rows.length]);
+  const again = useCallback(() => reload({ keep: true }), [reload]); // rows that stay keep the focus
+  const poll = useCallback(() => (state.rows.length <= limit ? again() : null), [again, state.rows.length]);
   useInterval(poll, pollMs);
   const setRows = useCallback((change) => setState((old) => ({ ...old, rows: change(old.rows) })), []);
-  return { ...state, reload, next: state.cursor ? next : null, setRows };
+  return { ...state, reload: again, next: state.cursor ? next : null, setRows };
 }
 
 /** Call `action` every `ms` while the page is visible, and when it becomes visible again; false: never. */
@@ -318,6 +319,15 @@ export function useInterval(action, ms) {
       document.removeEventListener("visibilitychange", run);
     };
   }, [ms]);
+}
+
+const MAX_EMPTY = 10;
+
+/** Read pages from `cursor` on until one has rows: a list that is filtered may have empty pages before them. */
+async function filled(read, cursor, rowsOf) {
+  let page = await read(cursor);
+  for (let empty = 0; rowsOf(page).length === 0 && page.nextCursor && empty < MAX_EMPTY; empty += 1) page = await read(page.nextCursor);
+  return page;
 }
 
 /**

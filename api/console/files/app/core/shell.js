@@ -3,10 +3,13 @@ import { BASE, call, CONSOLE, forgetPerson, refreshSession, session, setSession,
 import { go, href, path } from "./router.js";
 import { inField } from "./table.js";
 import { Brand, Button, Dialog, Icon, Menu, toast, Toasts } from "./ui.js";
-import { classes, html, signal, useEffect, useState } from "./view.js";
+import { classes, html, signal, useEffect, useLayoutEffect, useRef, useState } from "./view.js";
 
 const THEME = "waybill.theme";
 const drawerOpen = signal(false);
+const narrow = matchMedia("(min-width: 720px) and (max-width: 1023px)");
+const folded = signal(narrow.matches); // the navigation shows icons only, with their names on hover and for screen readers
+narrow.addEventListener("change", () => { folded.value = narrow.matches; });
 const open = signal(null); // the dialog over the page: "palette", "calls", "keys" or null
 
 /** Show the dialog `name` over the page: palette, calls or keys. */
@@ -64,17 +67,27 @@ export function Shell({ groups, current, wide, children }) {
 
 function Side({ groups, current }) {
   const role = session.value.account.role;
+  const pages = useRef(null);
+  useLayoutEffect(() => { pages.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" }); }, [current, groups.flatMap(([, routes]) => routes).length]);
   return html`<nav class=${classes("side", drawerOpen.value && "open")} aria-label="Pages">
     <div class="side-top stack-tight"><div class="row-wide"><${Brand} /></div><${AccountSwitcher} />
-      <button type="button" class="side-item" onClick=${() => show("palette")}><${Icon} name="search" />Search<span class="count"><kbd>${isMac() ? "⌘" : "Ctrl"} K</kbd></span></button></div>
-    <div class="side-pages">${groups.map(([title, routes]) => html`${title && html`<div class="side-group" key=${title}>${title}</div>`}
-      ${routes.filter((route) => !route.roles || route.roles.includes(role)).map((route) => html`<a key=${route.path} href=${href(route.path)} aria-current=${current === route.nav ? "page" : undefined}><${Icon} name=${route.icon} />${route.title}</a>`)}`)}</div>
+      <${SideItem} icon="search" text="Search" onClick=${() => show("palette")}><span class="count"><kbd>${isMac() ? "⌘" : "Ctrl"} K</kbd></span><//></div>
+    <div class="side-pages" ref=${pages}>${groups.map(([title, routes]) => html`${title && html`<div class="side-group" key=${title}>${title}</div>`}
+      ${routes.filter((route) => !route.roles || route.roles.includes(role)).map((route) => html`<${SideItem} key=${route.path} link=${href(route.path)} icon=${route.icon} text=${route.title} aria-current=${current === route.nav ? "page" : undefined} />`)}`)}</div>
     <div class="side-end">
-      <a href="${BASE}docs" target="_blank" rel="noopener"><${Icon} name="book-open" />Documentation</a>
-      <button type="button" class="side-item" onClick=${() => show("calls")}><${Icon} name="code" />API calls of this page</button>
+      <${SideItem} link="${BASE}docs" icon="book-open" text="Documentation" target="_blank" rel="noopener" />
+      <${SideItem} icon="code" text="API calls of this page" onClick=${() => show("calls")} />
       <${PersonMenu} />
     </div>
   </nav>`;
+}
+
+/** A line of the navigation: a link, or a button without `link`. */
+function SideItem({ icon, text, link, children, ...rest }) {
+  const content = html`<${Icon} name=${icon} /><span class="side-text">${text}</span>${children}`;
+  const title = folded.value ? text : undefined;
+  if (link) return html`<a href=${link} title=${title} ...${rest}>${content}</a>`;
+  return html`<button type="button" class="side-item" title=${title} ...${rest}>${content}</button>`;
 }
 
 function AccountSwitcher() {
@@ -87,19 +100,20 @@ function AccountSwitcher() {
     toast(`Switched to ${session.value.account.name}`);
   };
   const items = [...accounts.map((one) => ({ text: one.name, icon: "building-2", onSelect: () => change(one.id) })), { text: "Account settings", icon: "settings", to: "/account" }];
-  return html`<${Menu} label="Switch account" start kind="plain" text=${account.name} items=${items} />`;
+  return html`<${Menu} label=${folded.value ? `Switch account: ${account.name}` : "Switch account"} start kind="plain" icon="chevron-down" text=${folded.value ? null : account.name} items=${items} />`;
 }
 
 function PersonMenu() {
   const { user } = session.value;
-  const themes = [["system", "monitor", "Theme of the system"], ["light", "sun", "Light theme"], ["dark", "moon", "Dark theme"]];
+  const themes = [["system", "monitor", "System theme"], ["light", "sun", "Light theme"], ["dark", "moon", "Dark theme"]];
   const items = [
     { text: "Your profile", icon: "user-round", to: "/profile" },
     ...themes.map(([value, icon, text]) => ({ text: `${text}${theme.value === value ? " (current)" : ""}`, icon, onSelect: () => setTheme(value) })),
     { text: "Keyboard shortcuts", icon: "keyboard", onSelect: () => show("keys") },
     { text: "Sign out", icon: "log-out", onSelect: signOut },
   ];
-  return html`<div class="person"><${Menu} label="You" start text=${user.name ?? user.email} items=${items} /></div>`;
+  const name = user.name ?? user.email;
+  return html`<div class="person"><${Menu} label=${folded.value ? `You: ${name}` : "You"} start icon="user-round" text=${folded.value ? null : name} items=${items} /></div>`;
 }
 
 async function signOut() {
@@ -113,12 +127,12 @@ function Banners() {
   const { account, user } = session.value;
   const send = async () => {
     await call("POST /v1/auth/verify-email/send");
-    toast(`A mail with a link was sent to ${user.email}`);
+    toast(`Confirmation email sent to ${user.email}`);
   };
   return html`
-    ${account.status === "suspended" && html`<div class="banner" role="status">This account is suspended. You can read it, revoke keys and remove members; ask the operator for the reason.</div>`}
-    ${account.status === "closing" && html`<div class="banner" role="status">This account will be deleted. <a href=${href("/account")}>See when, or keep it</a>.</div>`}
-    ${!user.emailVerified && html`<div class="banner" role="status">Confirm your address ${user.email} to create API keys. <button type="button" class="link-button" onClick=${send}>Send the mail again</button></div>`}`;
+    ${account.status === "suspended" && html`<div class="banner" role="status">This account is suspended. You can still read it, revoke keys and remove members. Ask the operator for the reason.</div>`}
+    ${account.status === "closing" && html`<div class="banner" role="status">This account will be deleted. <a href=${href("/account/data")}>See when, or keep the account</a>.</div>`}
+    ${!user.emailVerified && html`<div class="banner" role="status">Confirm your address ${user.email} to create API keys. <button type="button" class="link-button" onClick=${send}>Send the email again</button></div>`}`;
 }
 
 /** What may lie over any page: palette, calls, keys, sign-in, toasts. */
@@ -141,7 +155,7 @@ const loadOutside = () => import("../pages/outside.js");
 function SignInOver() {
   const leave = () => window.location.assign(`${CONSOLE}/sign-in`);
   return html`<${Dialog} title="Your session has ended" onClose=${leave}>
-    <p>Sign in again to go on where you were. Nothing on this page is lost.</p>
+    <p>Sign in again to continue. Nothing on this page is lost.</p>
     <${Lazy} load=${loadOutside} name="SignInForm" email=${session.value?.user.email} onDone=${setSession} />
   <//>`;
 }

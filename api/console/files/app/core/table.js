@@ -18,7 +18,7 @@ export function Table({ label, columns, state, rowTo, rowKey = (row) => row.id, 
   const body = useRef(null);
   useRowKeys({ count: rows.length, current, setCurrent, body });
   if (error && rows.length === 0) return html`<div class="card card-body"><${ErrorNote} error=${error} retry=${reload} /></div>`;
-  if (!loading && rows.length === 0) return html`<div class="card">${empty}</div>`;
+  if (!loading && rows.length === 0 && !next) return html`<div class="card">${empty}</div>`;
   const all = rows.length > 0 && selection && rows.every((row) => selection.chosen.has(rowKey(row)));
   const choose = (keys, on) => {
     const chosen = new Set(selection.chosen);

@@ -143,7 +143,7 @@ const LIMITS = { __proto__: null, plan_limit_reached: "Limit of the plan", daily
 export function ErrorNote({ error, retry, fields = [] }) {
   if (!error || (error.details?.field && fields.includes(error.details.field))) return null;
   return html`<${Notice} tone="bad" title=${LIMITS[error.type] ? `${LIMITS[error.type]}:` : undefined} action=${retry && html`<${Button} icon="refresh-cw" onClick=${retry}>Try again<//>`}>
-    ${error.message}${error.retryAfterS ? html` <span class="soft">Possible again in ${error.retryAfterS} s.</span>` : ""}
+    ${error.message}${error.retryAfterS ? html` <span class="soft">Retry in ${error.retryAfterS} s.</span>` : ""}
     ${error.requestId && html`<div class="soft small">Request <code>${error.requestId}</code></div>`}
   <//>`;
 }
@@ -294,6 +294,24 @@ function sends(event) {
   return event.ctrlKey || event.metaKey || (field instanceof HTMLInputElement && !NOT_TYPED.has(field.type));
 }
 
+const FIRST_FIELD = ".dialog-body :is(input:not([type=checkbox], [type=radio], [type=file]), select, textarea)";
+
+/** Show a <dialog> over the page while it is rendered. The page keeps its width; the focus returns to the opener. */
+export function useModal(element) {
+  useLayoutEffect(() => {
+    const before = document.activeElement;
+    const dialog = element.current;
+    const root = document.documentElement;
+    if (!document.querySelector("dialog[open]")) root.style.setProperty("--gutter", `${window.innerWidth - root.getBoundingClientRect().width}px`);
+    dialog.showModal();
+    if (!dialog.querySelector("[autofocus]")) dialog.querySelector(FIRST_FIELD)?.focus();
+    return () => {
+      dialog.close(); // while it is open, what lies below can't take the focus
+      if (before?.isConnected) before.focus();
+    };
+  }, []);
+}
+
 /**
  * A modal dialog, open while it is rendered. Esc and a press beside it call `onClose`. A key that sends presses the
  * primary button of `foot`, which is outside the forms: browsers look for a submit button within.
@@ -301,15 +319,7 @@ function sends(event) {
 export function Dialog({ title, onClose, children, foot, wide, kind }) {
   const element = useRef(null);
   const id = useId();
-  useLayoutEffect(() => {
-    const before = document.activeElement;
-    const dialog = element.current;
-    dialog.showModal();
-    return () => {
-      dialog.close(); // while it is open, what lies below can't take the focus
-      if (before?.isConnected) before.focus();
-    };
-  }, []);
+  useModal(element);
   const cancel = (event) => {
     event.preventDefault();
     onClose();
@@ -356,7 +366,7 @@ export function Confirm({ title, children, confirm, typed, danger = true, action
 /** A dialog that shows a secret once: it is kept nowhere and gone when the dialog closes. */
 export function SecretDialog({ title, secret, children, onClose }) {
   return html`<${Dialog} title=${title} onClose=${onClose} foot=${html`<${Button} kind="primary" onClick=${onClose}>I have stored it<//>`}>
-    <${Notice} tone="warn">Copy it now: it is shown only once.<//>
+    <${Notice} tone="warn">Copy it now. You won't see it again.<//>
     <${Code} text=${secret} label="Secret" />${children}
   <//>`;
 }
@@ -407,12 +417,13 @@ export function Menu({ label, icon = "ellipsis", text, items, start, kind = "qui
     const select = () => {
       if (item.why) return;
       setOpen(false);
+      root.current.querySelector("button").focus(); // a dialog that the item opens gives the focus back to it
       item.onSelect();
     };
     return html`<button type="button" role="menuitem" class=${item.danger ? "danger" : ""} aria-disabled=${item.why ? "true" : undefined} title=${item.why ?? undefined} onClick=${select}>${content}</button>`;
   };
   return html`<div class="menu" ref=${root} onKeyDown=${keys}>
-    <button type="button" class=${classes("button", kind, !text && "icon-only")} aria-haspopup="menu" aria-expanded=${open ? "true" : "false"} aria-label=${text ? undefined : label} title=${text ? undefined : label} onClick=${() => setOpen(!open)}>${text ?? ""}<${Icon} name=${text ? "chevron-down" : icon} /></button>
+    <button type="button" class=${classes("button", kind, !text && "icon-only")} aria-haspopup="menu" aria-expanded=${open ? "true" : "false"} aria-label=${text ? undefined : label} title=${text ? undefined : label} onClick=${() => setOpen(!open)}>${text && html`<span class="cut">${text}</span>`}<${Icon} name=${text ? "chevron-down" : icon} /></button>
     ${open && html`<div class=${classes("menu-list", start && "start")} role="menu" aria-label=${label}>${items.filter(Boolean).map(entry)}</div>`}
   </div>`;
 }

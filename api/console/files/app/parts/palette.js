@@ -1,8 +1,8 @@
 // The command palette: pages, actions, any pasted id or address, and the documentation. A combobox (ARIA) in a dialog.
 import { BASE, session, whyNot } from "../core/api.js";
 import { go } from "../core/router.js";
-import { Icon } from "../core/ui.js";
-import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "../core/view.js";
+import { Icon, useModal } from "../core/ui.js";
+import { html, useEffect, useId, useMemo, useRef, useState } from "../core/view.js";
 import { placesOf, score } from "./places.js";
 
 const RECENT = "waybill.recent";
@@ -35,15 +35,7 @@ export function Palette({ groups, onClose }) {
   const list = useId();
   const [typed, setTyped] = useState("");
   const [at, setAt] = useState(0);
-  useLayoutEffect(() => {
-    const before = document.activeElement;
-    const shown = dialog.current;
-    shown.showModal();
-    return () => {
-      shown.close(); // while it is open, what lies below can't take the focus
-      if (before?.isConnected) before.focus();
-    };
-  }, []);
+  useModal(dialog);
   const [search, setSearch] = useState(null);
   const wanted = typed.trim() !== "";
   useEffect(() => {
