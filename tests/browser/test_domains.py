@@ -18,7 +18,7 @@ async def test_a_domain_is_added_and_deleted(page: ConsolePage) -> None:
     await shown.get_by_label("Domain", exact=True).fill("Shop.Example.Test")
     await shown.get_by_role("dialog").get_by_role("button", name="Add domain").click()
     await expect(shown.get_by_role("heading", level=1)).to_have_text("shop.example.test")
-    await shown.get_by_label("Names of records").select_option("example.test")
+    await shown.get_by_label("Record names").select_option("example.test")
     await expect(shown.get_by_text("wb1._domainkey.shop", exact=True)).to_be_visible()
     await shown.get_by_role("button", name="More actions").click()
     await shown.get_by_role("menuitem", name="Delete domain").click()
@@ -28,6 +28,18 @@ async def test_a_domain_is_added_and_deleted(page: ConsolePage) -> None:
     await confirm.click()
     await expect(shown.get_by_role("heading", level=1)).to_have_text("Domains")
     await expect(shown.get_by_role("link", name="shop.example.test")).to_have_count(0)
+
+
+async def test_the_required_record_comes_first_and_the_rest_is_folded(page: ConsolePage) -> None:
+    await page.go("/domains")
+    await page.page.get_by_role("main").get_by_role("link").first.click()
+    tables = page.page.get_by_role("table")
+    await expect(tables).to_have_count(2)  # those in folded parts are hidden
+    await expect(tables.first).to_have_accessible_name("Required records")
+    await expect(tables.first.get_by_role("row")).to_have_count(2)
+    await expect(tables.last).to_contain_text("_dmarc.")
+    await page.page.get_by_text("More records (").click()
+    await expect(page.page.get_by_role("table", name="More records")).to_contain_text("_smtp._tls.")
 
 
 async def test_a_wrong_record_is_compared_character_by_character(page: ConsolePage) -> None:
@@ -47,8 +59,8 @@ async def test_a_wrong_record_is_compared_character_by_character(page: ConsolePa
     compared = shown.get_by_role("group", name="Wanted and found")
     await expect(compared.locator("del")).to_have_text(["a"])
     await expect(compared.locator("ins")).to_have_text(['"', "b"])
-    await expect(shown.get_by_text("One quotation mark is part of the value")).to_be_visible()
-    await expect(shown.get_by_text("Next check by itself in")).to_be_visible()
+    await expect(shown.get_by_text("The value contains a single quotation mark")).to_be_visible()
+    await expect(shown.get_by_text("Next automatic check in")).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +68,7 @@ async def test_a_wrong_record_is_compared_character_by_character(page: ConsolePa
     [
         ({"type": "CNAME", "value": "a.test", "found": ["a.test.shop.test"], "mistake": "End it so."}, "End it so."),
         ({"type": "MX", "value": "10 mail.test", "found": ["20 mail.test"]}, "priority is 20"),
-        ({"type": "TXT", "value": "v=DKIM1; p=AbC", "found": ["v=DKIM1; p=aBC"]}, "Capital and small"),
+        ({"type": "TXT", "value": "v=DKIM1; p=AbC", "found": ["v=DKIM1; p=aBC"]}, "Upper and lower case"),
         ({"type": "TXT", "value": "v=DKIM1; p=AbC", "found": ["v=DKIM1; p=A"]}, "ends after 12 of 14"),
         ({"type": "TXT", "value": "v=DKIM1; p=AbC", "found": ["v=DKIM1\\; p=AbC"]}, "backslashes"),
         ({"type": "TXT", "value": "v=x", "found": ["v=x", "v=x y"], "mistake": "Leave one."}, "Leave one."),

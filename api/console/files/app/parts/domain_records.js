@@ -8,42 +8,41 @@ const WHOLE_NAME = ["Google Cloud DNS", "Google"];
 
 /** The choice of how names are shown: "full", or a zone to which they are relative. */
 export function ZoneChoice({ domain, dnsHost, value, onValue }) {
-  const options = [["full", "Whole names"], ...suffixes(domain).map((zone) => [zone, `Names for the zone ${zone}`])];
-  const hint = dnsHost ? `DNS is at ${dnsHost}. Its form takes the name ${WHOLE_NAME.includes(dnsHost) ? "whole" : "relative to the zone: choose the zone here"}.` : "Most DNS hosts take the name relative to the zone and append the zone themselves.";
-  return html`<div class="zone-choice"><${SelectField} label="Names of records" value=${value} onValue=${onValue} options=${options} hint=${hint} /></div>`;
+  const options = [["full", "Full names"], ...suffixes(domain).map((zone) => [zone, `Relative to ${zone}`])];
+  const hint = dnsHost ? `Your DNS is at ${dnsHost}, which expects ${WHOLE_NAME.includes(dnsHost) ? "full names" : "names relative to the zone"}.` : "Most DNS providers expect names relative to the zone and add the zone themselves.";
+  return html`<div class="zone-choice"><${SelectField} label="Record names" value=${value} onValue=${onValue} options=${options} hint=${hint} /></div>`;
 }
 
-/** Records below each other: name, type, value to copy, state, differences. */
-export function RecordList({ records, domain, zone }) {
-  return html`<ul class="domain-records">${records.map((record) => html`<${RecordItem} key=${`${record.type} ${record.host}`} record=${record} domain=${domain} zone=${zone} />`)}</ul>`;
+/** A table of records: type, name and value to copy, state; below a record, what differs. `notes` shows their notes. */
+export function RecordTable({ label, records, zone, notes }) {
+  return html`<div class="table-frame" tabindex="0" role="region" aria-label=${label}><table class="table cards records"><caption class="visually-hidden">${label}</caption>
+    <thead><tr><th scope="col">Type</th><th scope="col">Name</th><th scope="col">Value</th><th scope="col">Status</th></tr></thead>
+    <tbody>${records.map((record) => html`<${RecordRows} key=${`${record.type} ${record.host}`} record=${record} zone=${zone} note=${notes || !record.required ? record.note : null} />`)}</tbody></table></div>`;
 }
 
-function RecordItem({ record, domain, zone }) {
+function RecordRows({ record, zone, note }) {
   const name = zone === "full" ? record.host : relativeName(record.host, zone);
-  const [priority, server] = record.type === "MX" ? record.value.split(/\s+/) : [null, record.value];
-  return html`<li class="domain-record" aria-label=${`${record.type} ${record.host}`}>
-    <div class="row"><strong>${record.type}</strong><${Chip}>${record.status}<//>${record.required ? html`<${Chip} tone="accent">required<//>` : html`<span class="soft small">optional</span>`}</div>
-    <dl class="facts">
-      <dt>Name</dt><dd><${CopyLine} text=${name} label=${`Copy the name ${name}`} /></dd>
-      ${priority && html`<dt>Priority</dt><dd><${CopyLine} text=${priority} label=${`Copy the priority of ${name}`} /></dd>`}
-      <dt>Value</dt><dd><${CopyLine} text=${server} label=${`Copy the value of ${name}`} /></dd>
-      <${Found} record=${record} />
-    </dl>
-    ${record.note && html`<p class="soft small">${record.note}</p>`}
-    ${record.problem && html`<${Notice} tone="warn">${record.problem}<//>`}
-  </li>`;
+  const [priority, value] = record.type === "MX" ? record.value.split(/\s+/) : [null, record.value];
+  const found = foundOf(record);
+  return html`<tr>
+      <td class="lead"><strong>${record.type}</strong>${priority && html` <span class="soft small">priority ${priority}</span>`}</td>
+      <td data-label="Name"><${CopyLine} text=${name} label=${`Copy the name ${name}`} /></td>
+      <td data-label="Value"><${CopyLine} text=${value} label=${`Copy the value of ${name}`} /></td>
+      <td data-label="Status"><${Chip}>${record.status}<//></td>
+    </tr>
+    ${(found || note || record.problem) && html`<tr class="record-more"><td colspan="4"><div class="stack-tight">
+      ${note && html`<p class="soft small">${note}</p>`}${found}${record.problem && html`<${Notice} tone="warn">${record.problem}<//>`}</div></td></tr>`}`;
 }
 
-function Found({ record }) {
+/** Return what the last check found instead of the record; null where there is nothing to say. */
+function foundOf(record) {
   const found = closest(record, record.found);
-  if (record.status === "ok") return found !== null && found !== record.value ? html`<dt>Found</dt><dd><code class="wrap">${record.found.join(", ")}</code><div class="soft small">It differs from the value and does the same.</div></dd>` : null;
-  if (found === null) return html`<dt>Found</dt><dd class=${record.mistake ? "bad small" : "soft small"}>${record.mistake ?? "Nothing at this name."}</dd>`;
-  const sentences = mistakes(record);
-  return html`<dt>Found</dt><dd class="stack-tight">
-    <${Compared} wanted=${record.value} found=${found} />
-    ${record.found.length > 1 && html`<div class="soft small">And at the same name: ${record.found.filter((one) => one !== found).map((one) => html`<code class="wrap" key=${one}>${one}</code> `)}</div>`}
-    ${sentences.map((one) => html`<div class="bad small" key=${one}>${one}</div>`)}
-  </dd>`;
+  if (record.status === "ok") return found !== null && found !== record.value ? html`<p class="soft small">Found <code class="wrap">${record.found.join(", ")}</code>. It differs from the value but has the same effect.</p>` : null;
+  if (found === null) return record.mistake && html`<p class="bad small">${record.mistake}</p>`;
+  const others = record.found.filter((one) => one !== found);
+  return html`<${Compared} wanted=${record.value} found=${found} />
+    ${others.length > 0 && html`<div class="soft small">Also found at this name: ${others.map((one) => html`<code class="wrap" key=${one}>${one}</code> `)}</div>`}
+    ${mistakes(record).map((one) => html`<div class="bad small" key=${one}>${one}</div>`)}`;
 }
 
 const FOLDED = 48; // longer equal runs are shown with their ends only
@@ -66,7 +65,7 @@ export function DmarcAdvice({ domain }) {
   const record = domain.records.find((one) => one.purpose === "dmarc");
   if (!record || record.status !== "ok" || !record.found.length) return null;
   const policy = /(?:^|;)\s*p\s*=\s*(\w+)/i.exec(record.found[0])?.[1]?.toLowerCase();
-  if (policy === "none") return html`<p class="note">DMARC only watches so far (<code>p=none</code>). When the reports show that all your mail passes, change to <code>p=quarantine</code>, later <code>p=reject</code>. Mailbox providers show your logo (BIMI) only with one of these.</p>`;
+  if (policy === "none") return html`<p class="note">DMARC only monitors for now (<code>p=none</code>). When the reports show that all your email passes, change to <code>p=quarantine</code>, later <code>p=reject</code>. Mailbox providers show your logo (BIMI) only with one of these.</p>`;
   if (policy === "quarantine" || policy === "reject") return html`<p class="note">DMARC is enforced (<code>p=${policy}</code>), as BIMI needs it: to show your logo, publish a TXT record at <code>default._bimi.${domain.name}</code> with the address of an SVG (and of its certificate, which Gmail and Apple Mail require).</p>`;
   return null;
 }

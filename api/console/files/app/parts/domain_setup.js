@@ -5,7 +5,7 @@ import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, Confirm, CopyLine, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, Skeleton, TextField, Time, toast } from "../core/ui.js";
 import { duration, html, useEffect, useRef, useState } from "../core/view.js";
 import { CloudflareDialog } from "./domain_cloudflare.js";
-import { DmarcAdvice, RecordList, ZoneChoice } from "./domain_records.js";
+import { DmarcAdvice, RecordTable, ZoneChoice } from "./domain_records.js";
 
 const FIRST_WAIT_MS = 10_000;
 const MAX_WAIT_MS = 300_000;
@@ -25,7 +25,6 @@ function DomainView({ domain, dnsHost, local, onChange }) {
   const [open, setOpen] = useState(null);
   const [form, setForm] = useState("full");
   const checks = useChecks(domain, onChange);
-  const groups = grouped(domain.records);
   const close = () => setOpen(null);
   const items = [
     { text: "Rotate the signing keys", icon: "rotate-ccw", why: checks.why, onSelect: () => setOpen("rotate") },
@@ -39,18 +38,18 @@ function DomainView({ domain, dnsHost, local, onChange }) {
       <${ErrorNote} error=${checks.error} retry=${checks.now} />
       <div class="toolbar">
         <${ZoneChoice} domain=${domain.name} dnsHost=${dnsHost} value=${form} onValue=${setForm} />
-        ${(dnsHost === null || dnsHost === "Cloudflare") && html`<${Button} kind=${dnsHost ? "primary" : "plain"} icon="plug" role="member" onClick=${() => setOpen("cloudflare")}>Publish through Cloudflare<//>`}
+        ${(dnsHost === null || dnsHost === "Cloudflare") && html`<${Button} kind=${dnsHost ? "primary" : "plain"} icon="plug" role="member" onClick=${() => setOpen("cloudflare")}>Publish at Cloudflare<//>`}
       </div>
-      ${groups.map(([title, why, records]) => html`<${Card} key=${title} title=${title}><p class="soft">${why}</p><${RecordList} records=${records} domain=${domain.name} zone=${form} /><//>`)}
+      <${Records} domain=${domain} zone=${form} />
       <${Signing} signing=${domain.signing} domain=${domain} />
-      <${OperatorRecords} records=${domain.operatorRecords} domain=${domain.name} />
+      <${OperatorRecords} records=${domain.operatorRecords} />
       <${Lazy} load=${loadNumbers} name="MessageFigures" title="Messages of the last 30 days" query=${{ days: 30, domain: domain.name }} />
     </div>
     ${open === "cloudflare" && html`<${CloudflareDialog} domain=${domain} onClose=${() => { close(); checks.now(); }} />`}
     ${open === "rotate" && html`<${Rotate} domain=${domain} onClose=${(reply) => { close(); if (reply) onChange(reply); }} />`}
     ${open === "settings" && html`<${Settings} domain=${domain} onClose=${(reply) => { close(); if (reply) onChange(reply); }} />`}
     ${open === "delete" && html`<${Confirm} title=${`Delete the domain ${domain.name}?`} typed=${domain.name} confirm="Delete domain" action=${() => call("DELETE /v1/domains/{id}", { path: { id: domain.id } })}
-      onClose=${(done) => { close(); if (done) { toast(`Domain ${domain.name} deleted`); go("/domains"); } }}>Mail from its addresses is refused at once. Messages accepted before are still delivered: keep the records until then. Keys that are limited to this domain stay, but can't send.<//>`}`;
+      onClose=${(done) => { close(); if (done) { toast(`Domain ${domain.name} deleted`); go("/domains"); } }}>Sends from its addresses are rejected immediately. Messages already accepted are still delivered; keep the records until then. Keys limited to this domain stay, but can't send.<//>`}`;
 }
 
 /**
@@ -61,7 +60,7 @@ function useChecks(domain, onChange) {
   const [check, { busy, error }] = useAction(() => call("POST /v1/domains/{id}/verify", { path: { id: domain.id }, quiet: false }));
   const wait = useRef(FIRST_WAIT_MS);
   const [nextAt, setNextAt] = useState(null);
-  const why = session.value?.account.status === "suspended" ? "The account is suspended: it can be read, but not changed." : null;
+  const why = session.value?.account.status === "suspended" ? "The account is suspended and read-only." : null;
   const done = domain.records.filter((one) => one.required).every((one) => one.status === "ok") && domain.status === "verified" && !domain.signing.next;
   const run = async () => {
     const reply = await check();
@@ -88,33 +87,35 @@ function Standing({ domain, checks, local }) {
   const required = domain.records.filter((one) => one.required);
   const left = required.filter((one) => one.status !== "ok").length;
   const sentence = {
-    verified: ["good", "The domain can send.", "Its signing key is published. The service checks the records daily."],
-    pending: ["info", "Not yet.", `Publish the ${required.length === 1 ? "required record" : `${required.length} required records`} below; the domain can then send. DNS may take from minutes to hours to show a change.`],
-    failed: ["bad", "The domain can't send.", "Its required record was published before and is gone or wrong now. Publish it again."],
+    verified: ["good", "This domain can send.", "Its signing key is published. The records are rechecked automatically."],
+    pending: ["info", "This domain can't send yet.", `Publish the ${required.length === 1 ? "required record" : `${required.length} required records`} below at your DNS provider. Changes can take from minutes to hours to appear.`],
+    failed: ["bad", "This domain can't send any more.", "Its required record is missing or wrong. Publish it again."],
   }[domain.status];
   return html`<${Notice} tone=${sentence[0]} title=${sentence[1]}>${sentence[2]}${" "}
     <span class="soft">Last check: <${Time} at=${domain.lastCheckedAt} relative />.</span>${" "}
     ${checks.busy ? html`<span role="status" class="soft">Checking.</span>` : checks.nextAt !== null && html`<${Countdown} until=${checks.nextAt} left=${left} />`}
     ${domain.notice && html`<div>${domain.notice}</div>`}
-    ${local && html`<div class="note">This service runs in local mode: its own name server answers as if every record were published, so a domain can send at once, and all mail stays on this machine.</div>`}
+    ${local && html`<div class="note">Local mode: the built-in DNS server acts as if every record were published, so domains can send immediately.</div>`}
   <//>`;
 }
 
 function Countdown({ until }) {
   const [now, setNow] = useState(Date.now());
   useInterval(() => setNow(Date.now()), 1000);
-  return html`<span class="soft numeric">Next check by itself in ${duration(Math.max(0, Math.ceil((until - now) / 1000)) * 1000)}.</span>`;
+  return html`<span class="soft numeric">Next automatic check in ${duration(Math.max(0, Math.ceil((until - now) / 1000)) * 1000)}.</span>`;
 }
 
-const GROUPS = [
-  ["Signing", ["dkim"], "Receivers verify the signature of each message with this key (DKIM). The required record is all that a domain needs to send."],
-  ["Return path", ["return_path"], "Bounces come back through your domain, so that SPF passes for it and not only for the service."],
-  ["Policy and reports", ["dmarc"], "DMARC tells receivers what to do with mail that pretends to be from you, and where to report."],
-  ["Receiving", ["inbound", "mta_sts", "tls_rpt"], "Only if you want to receive mail for this domain here."],
-];
-
-function grouped(records) {
-  return GROUPS.map(([title, purposes, why]) => [title, why, records.filter((one) => purposes.includes(one.purpose))]).filter(([, , found]) => found.length);
+/** The records: the required one, the recommended ones, the rest folded. A key that comes or goes is shown with the required one. */
+function Records({ domain, zone }) {
+  const rotating = [domain.signing.next, domain.signing.retiring].filter(Boolean).map((selector) => `${selector}._domainkey.`);
+  const first = domain.records.filter((one) => one.required || rotating.some((start) => one.host.startsWith(start)));
+  const second = domain.records.filter((one) => ["return_path", "dmarc"].includes(one.purpose));
+  const rest = domain.records.filter((one) => !first.includes(one) && !second.includes(one));
+  return html`<${Card} flush title="Required: signing key (DKIM)"><p class="card-body soft">${domain.status === "verified" ? "Mailbox providers use this key to verify the signature of your email." : "The domain can send when this record is found."}</p>
+      <${RecordTable} label="Required records" records=${first} zone=${zone} /><//>
+    ${second.length > 0 && html`<${Card} flush title="Recommended: return path and DMARC"><p class="card-body soft">These let your email pass SPF and DMARC for your own domain. The DMARC record is a suggestion; any DMARC policy works.</p>
+      <${RecordTable} label="Recommended records" records=${second.map((one) => ({ ...one, note: null }))} zone=${zone} /><//>`}
+    ${rest.length > 0 && html`<details class="card"><summary class="card-body">More records (${rest.length}): second signature, receiving email, TLS reports</summary><${RecordTable} label="More records" records=${rest} zone=${zone} notes /></details>`}`;
 }
 
 function Signing({ signing, domain }) {
@@ -132,11 +133,10 @@ function Signing({ signing, domain }) {
   <//>`;
 }
 
-function OperatorRecords({ records, domain }) {
+function OperatorRecords({ records }) {
   if (!records.length) return null;
-  return html`<details class="card card-body"><summary>Records that the operator of this service publishes (${records.length})</summary>
-    <p class="soft note">You need not publish these. They are shown so that you can see the whole path of a bounce.</p>
-    <${RecordList} records=${records} domain=${domain} zone="full" /></details>`;
+  return html`<details class="card"><summary class="card-body">Records the operator publishes (${records.length})</summary>
+    <p class="card-body soft">You don't publish these. They show the whole path of a bounce.</p><${RecordTable} label="Records of the operator" records=${records.map((one) => ({ ...one, note: null }))} zone="full" /></details>`;
 }
 
 function Rotate({ domain, onClose }) {
@@ -144,14 +144,14 @@ function Rotate({ domain, onClose }) {
   const submit = async () => {
     const reply = await rotate();
     if (reply === undefined) return;
-    toast(reply.signing.next ? "Rotation begun: publish the record of the next key" : "The next key signs now");
+    toast(reply.signing.next ? "Rotation started. Publish the record of the next key" : "The next key is now in use");
     onClose(reply);
   };
   return html`<${Dialog} title=${`Rotate the signing keys of ${domain.name}`} onClose=${() => onClose(null)} foot=${html`<${Button} onClick=${() => onClose(null)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Rotate keys<//>`}>
     <ol class="numbered">
-      <li>The key of the other selector becomes the next one. If its record is published already, it signs at once.</li>
-      <li>Else you publish its record; until a check finds it, the present key goes on signing. No message is unsigned in between.</li>
-      <li>The former key stays valid for mail in transit: keep its record until the time that this page then shows.</li>
+      <li>The other selector's key becomes the next one. If its record is already published, it signs immediately.</li>
+      <li>Otherwise you publish its record. Until a check finds it, the current key keeps signing, so no message is unsigned.</li>
+      <li>The previous key stays valid for messages in transit. Keep its record until the time shown on this page.</li>
     </ol>
     <${ErrorNote} error=${error} />
   <//>`;
@@ -169,7 +169,7 @@ function Settings({ domain, onClose }) {
   };
   return html`<${Dialog} title=${`Return path of ${domain.name}`} onClose=${() => onClose(null)} foot=${html`<${Button} onClick=${() => onClose(null)}>Cancel<//><${Button} kind="primary" busy=${busy} disabled=${label.trim() === domain.returnPath.label} onClick=${submit}>Save<//>`}>
     <${Form} onSubmit=${submit}>
-      <${TextField} label="Label" required value=${label} onValue=${setLabel} error=${fieldError(error, "returnPathLabel")} hint=${`Bounces go to ${label.trim() || "…"}.${domain.name}. Until the record of the new name is found, mail has the service's own return path.`} />
+      <${TextField} label="Label" required value=${label} onValue=${setLabel} error=${fieldError(error, "returnPathLabel")} hint=${`Bounces go to ${label.trim() || "…"}.${domain.name}. Until the new record is found, messages use the instance's own return path.`} />
       <${ErrorNote} error=${error} fields=${["returnPathLabel"]} />
     <//>
   <//>`;
