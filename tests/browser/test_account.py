@@ -6,6 +6,7 @@ from playwright.async_api import Browser, expect
 from engine.base.plans import Plan
 from loadtests.kit.service import Service
 from ops import admin
+from tests.harness.api import Api
 from tests.harness.browser import ConsolePage, ConsoleUser, new_user, opened
 from tests.harness.mailed_links import token_mailed
 from tests.harness.people import PASSWORD, make_person
@@ -13,9 +14,10 @@ from tests.harness.people import PASSWORD, make_person
 
 async def test_an_account_is_renamed_and_its_deletion_scheduled_and_undone(page: ConsolePage) -> None:
     await page.go("/account")
-    await page.page.get_by_label("Name of the account").fill("Renamed")
+    await page.page.get_by_label("Account name").fill("Renamed")
     await page.page.get_by_role("button", name="Rename").click()
     await expect(page.page.get_by_role("button", name="Renamed")).to_be_visible()  # the switcher
+    await page.page.get_by_role("tab", name="Data and deletion").click()
     await page.page.get_by_role("button", name="Delete account").click()
     dialog = page.page.get_by_role("dialog", name="Delete the account Renamed?")
     await expect(dialog.get_by_role("button", name="Delete account")).to_have_attribute("aria-disabled", "true")
@@ -68,11 +70,11 @@ async def test_the_ownership_is_transferred_and_the_former_owner_is_an_admin(
         )
     await page.go("/team")
     await page.page.get_by_role("button", name="Transfer ownership").click()
-    dialog = page.page.get_by_role("dialog", name="Transfer the ownership")
+    dialog = page.page.get_by_role("dialog", name="Transfer ownership")
     await dialog.get_by_label("New owner").select_option(label=heir.email)
     await dialog.get_by_role("button", name="Transfer ownership").click()
     password = dialog.get_by_label("Your password")
-    await expect(password.or_(page.page.get_by_text("owns the account now")).first).to_be_visible()
+    await expect(password.or_(page.page.get_by_text("now owns the account")).first).to_be_visible()
     if await password.count():  # the session is not fresh
         await password.fill(PASSWORD)
         await dialog.get_by_role("button", name="Transfer ownership").click()
@@ -85,10 +87,10 @@ async def test_a_sub_account_is_opened_entered_and_suspended(page: ConsolePage, 
     await page.go("/sub-accounts")
     await page.page.get_by_role("button", name="New sub-account").first.click()
     await page.page.get_by_label("Name").fill("Shop")
-    await page.page.get_by_role("button", name="Open sub-account").click()
+    await page.page.get_by_role("button", name="Create sub-account").click()
     await page.page.get_by_role("button", name="Actions of Shop").click()
     await page.page.get_by_role("menuitem", name="Work in it").click()
-    await page.page.get_by_role("button", name="Join and switch to it").click()
+    await page.page.get_by_role("button", name="Join and switch").click()
     switcher = page.page.get_by_role("button", name="Shop")
     await expect(switcher).to_be_visible()
     await switcher.click()
@@ -106,7 +108,7 @@ async def test_a_plan_is_bought_invoiced_and_cancelled(browser: Browser, service
     async with opened(browser, service.base_url, user) as page:
         await page.go("/billing")
         await page.page.get_by_role("button", name="Choose Starter").click()
-        dialog = page.page.get_by_role("dialog", name="Starter, paid by the month")
+        dialog = page.page.get_by_role("dialog", name="Starter, billed monthly")
         await dialog.get_by_label("Name on invoices").fill("<b>Müller</b> GmbH")
         await dialog.get_by_label("Country").select_option("DE")
         await dialog.get_by_role("button", name="Continue").click()
@@ -115,7 +117,7 @@ async def test_a_plan_is_bought_invoiced_and_cancelled(browser: Browser, service
         await page.go("/billing")
         await page.page.get_by_role("button", name="Cancel subscription").click()
         await page.page.get_by_role("dialog").get_by_role("button", name="Cancel subscription").click()
-        await expect(page.page.get_by_text("Cancelled: the account changes to the free plan")).to_be_visible()
+        await expect(page.page.get_by_text("Canceled: the account moves to the free plan")).to_be_visible()
         await page.go("/billing?part=invoices")
         async with page.page.expect_download() as saved:
             await page.page.get_by_role("button", name="as PDF").click()
@@ -129,13 +131,31 @@ async def test_the_log_is_filtered_verified_and_exported(page: ConsolePage) -> N
     await page.page.get_by_role("button", name="Verify the log").click()
     await expect(page.page.get_by_text("The log is intact.")).to_be_visible()
     await page.page.get_by_label("Event", exact=True).select_option("domain.verified")
-    await expect(page.page.get_by_role("row").filter(has_text="account.created")).to_have_count(0)
+    await expect(page.page.get_by_role("row")).to_have_count(2)  # the head, and one event
+    await expect(page.page.get_by_role("row").last).to_contain_text("The operator verified the domain")
     await page.page.get_by_role("button", name="Details of event").first.click()
-    await expect(page.page.get_by_role("dialog")).to_contain_text("Hash before")
+    await expect(page.page.get_by_role("dialog")).to_contain_text("Previous hash")
     await page.page.keyboard.press("Escape")
     async with page.page.expect_download() as saved:
         await page.page.get_by_role("button", name="Export").click()
     assert (await saved.value).suggested_filename.endswith(".ndjson")
+
+
+async def test_the_log_shows_what_people_did_first_and_in_sentences(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    assert (await served.post("/v1/streams", user.access.key, {"id": "by-key"})).status == 201
+    await page.go("/streams")
+    await page.page.get_by_role("button", name="New stream").first.click()
+    await page.page.get_by_role("dialog").get_by_label("Name").fill("Notices")
+    await page.page.keyboard.press("Enter")
+    await expect(page.page.get_by_role("dialog")).to_have_count(0)
+    await page.go("/audit")
+    events = page.page.get_by_role("table", name="Events")
+    await expect(events).to_contain_text(f"{user.person.email} created the stream Notices")
+    await expect(events).not_to_contain_text("by-key")
+    await page.page.get_by_role("button", name="Everything").click()
+    await expect(events).to_contain_text("An API key created the stream by-key")
 
 
 @pytest.mark.parametrize("standing", ["member", "suspended"])
@@ -154,5 +174,5 @@ async def test_who_may_not_change_the_account_is_told_why(browser: Browser, serv
 
 _WHY = {
     "member": "Only admins and the owner of the account can do this; your role is member.",
-    "suspended": "The account is suspended: it can be read, but not changed. Ask the operator.",
+    "suspended": "The account is suspended and read-only. Ask the operator.",
 }

@@ -28,7 +28,7 @@ async def test_a_bounced_address_is_explained_and_reactivated(
     await expect(shown.get_by_role("table", name="Delivery history")).to_contain_text("5.1.1")
     await shown.get_by_role("button", name="Reactivate").click()
     await shown.get_by_role("dialog").get_by_role("button", name="Reactivate").click()
-    await expect(shown.get_by_text("bounce@people.test may get mail again")).to_be_visible()
+    await expect(shown.get_by_text("bounce@people.test can receive your email again")).to_be_visible()
     await expect(shown.get_by_role("heading", name="Suppressed")).to_have_count(0)
     await expect(shown.get_by_role("button", name="Reactivate")).to_have_count(0)
 

@@ -43,7 +43,7 @@ async def test_a_broadcast_is_written_and_previewed_for_a_contact(
     await shown.get_by_label("Subject", exact=True).fill("News for {{name}}")
     await shown.get_by_role("textbox", name="HTML").fill("<h1>Dear {{name}}</h1>")
     await expect(shown.frame_locator("iframe").get_by_role("heading")).to_have_text("Dear Ann 1")
-    await shown.get_by_role("button", name="Save the draft").first.click()
+    await shown.get_by_role("button", name="Save draft").first.click()
     await expect(shown.get_by_role("heading", name="November", level=1)).to_be_visible()
     await shown.get_by_label("Contact", exact=True).select_option(label="ann0@readers.test")
     await expect(shown.get_by_text("News for Ann 0")).to_be_visible()
@@ -78,16 +78,16 @@ async def test_sending_names_the_number_of_people(page: ConsolePage, served: Api
     await page.go(f"/broadcasts/{broadcast}")
     await shown.get_by_role("button", name="Send or schedule").click()
     dialog = shown.get_by_role("dialog", name="Send News to 3 people?")
-    await expect(dialog).to_contain_text("A footer with the unsubscribe link is added")
+    await expect(dialog).to_contain_text("A footer with an unsubscribe link")
     await dialog.get_by_role("button", name="Send to 3 people").click()
     await shown.get_by_role("button", name="Pause").click()
-    await expect(shown.get_by_text("A person or key of the account paused it.")).to_be_visible()
+    await expect(shown.get_by_text("Someone on your team or an API key paused it.")).to_be_visible()
     await shown.get_by_role("button", name="Resume").click()
     await expect(shown.get_by_role("button", name="Pause")).to_be_visible()
     await shown.get_by_role("button", name="More").click()
     await shown.get_by_role("menuitem", name="Cancel").click()
     await shown.get_by_role("button", name="Cancel broadcast").click()
-    await expect(shown.get_by_text("It was canceled.")).to_be_visible()
+    await expect(shown.get_by_text("This broadcast was canceled.")).to_be_visible()
 
 
 async def test_a_scheduled_broadcast_can_be_moved_and_canceled_but_not_edited(

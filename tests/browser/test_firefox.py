@@ -94,7 +94,7 @@ async def test_contacts_are_imported_from_a_file(
     file.write_text("email,name\nann@x.test,Ann\nbob@x.test,Bob\n", "utf-8")
     await tab.go("/console/contacts/import")
     await tab.attach("CSV file", file)
-    await tab.choose("Consent of all these people", "customer")
+    await tab.choose("Consent of these contacts", "customer")
     await tab.click("button", "Check the file")
     await tab.click("button", "Import 2 contacts")
     await tab.find("heading", "Import finished")

@@ -128,11 +128,11 @@ async def test_a_mail_can_not_empty_or_leave_its_frame_and_its_links_are_shown_a
     answer = await served.post("/v1/emails", user.access.key, body)
     await page.go(f"/messages/{answer.json['id']}?tab=preview")
     frame = page.page.frame_locator("iframe")
-    dialog = page.page.get_by_role("dialog", name="Where this link leads")
+    dialog = page.page.get_by_role("dialog", name="Open this link?")
     await expect(frame.get_by_text("Still here")).to_be_visible()
     await frame.get_by_text("example.com").click()
     await expect(dialog).to_contain_text("xn--pple-43d.test/%E2%80%AEgnp")  # the host and the direction, spelled out
-    await expect(dialog).to_contain_text("The text names another host")
+    await expect(dialog).to_contain_text("text shows a different host")
     await page.page.keyboard.press("Escape")
     await frame.get_by_text("example.com").click(button="right")
     await expect(dialog).to_have_count(0)

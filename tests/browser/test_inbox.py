@@ -58,13 +58,13 @@ async def test_mail_arrives_is_walked_through_and_read(
     await page.go("/inbox")
     shown = page.page
     await expect(shown.get_by_text("3 unread")).to_be_visible()
-    listed = shown.get_by_role("list", name="Received mail").get_by_role("link")
+    listed = shown.get_by_role("list", name="Received messages").get_by_role("link")
     await expect(listed).to_have_count(3)
     await expect(listed.first).to_contain_text(HOSTILE)
     for key, subject in (("j", "third"), ("j", "second"), ("j", "first"), ("k", "second")):
         await shown.keyboard.press(key)
         assert await focused(shown) == subject
-    await expect(shown.get_by_role("heading", name="No mail selected")).to_be_visible()  # the keys opened nothing
+    await expect(shown.get_by_role("heading", name="No message selected")).to_be_visible()  # the keys opened nothing
     await shown.keyboard.press("Enter")
     await expect(shown.get_by_role("heading", name="second")).to_be_visible()
     await expect(shown.get_by_text("2 unread")).to_be_visible()
@@ -90,7 +90,7 @@ async def test_pictures_of_a_mail_are_shown_however_their_address_is_written(
     with smtplib.SMTP("127.0.0.1", service.settings.mx_port, timeout=PATIENCE_S) as client:
         await asyncio.to_thread(client.send_message, message, "bob@sender.test", [address])
     await page.go("/inbox")
-    await page.page.get_by_role("list", name="Received mail").get_by_role("link").first.click()
+    await page.page.get_by_role("list", name="Received messages").get_by_role("link").first.click()
     frame = page.page.frame_locator("iframe[title='HTML of pictures']")
 
     await expect(frame.locator("img[src^='data:image/gif']")).to_have_count(len(sources))
@@ -103,18 +103,18 @@ async def test_a_mail_is_answered_marked_as_spam_and_deleted(
     await receive(service, address, "question")
     await page.go("/inbox")
     shown = page.page
-    await shown.get_by_role("list", name="Received mail").get_by_role("link").click()
+    await shown.get_by_role("list", name="Received messages").get_by_role("link").click()
     await shown.get_by_role("button", name="Reply", exact=True).click()
     await shown.get_by_label("Text", exact=True).last.fill("Thank you")
     await shown.get_by_role("button", name="Send reply").click()
-    await expect(shown.get_by_text("The reply is accepted")).to_be_visible()
+    await expect(shown.get_by_text("Reply sent")).to_be_visible()
     await expect(shown.get_by_role("link", name="You: Re: question")).to_be_visible()
     await shown.get_by_role("button", name="Spam", exact=True).click()
     await expect(shown.get_by_role("button", name="Not spam")).to_be_visible()
     await shown.get_by_role("button", name="More actions").click()
     await shown.get_by_role("menuitem", name="Delete").click()
     await shown.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
-    await expect(shown.get_by_text("Mail deleted")).to_be_visible()
+    await expect(shown.get_by_text("Message deleted")).to_be_visible()
     assert (await served.get("/v1/inbound/messages", user.access.key)).json["data"] == []
 
 
@@ -123,7 +123,7 @@ async def test_a_phone_shows_the_list_alone(browser: Browser, service: Service, 
     await receive(service, address, "hello")
     async with opened(browser, service.base_url, user, size=PHONE) as shown:
         await shown.go("/inbox")
-        await shown.page.get_by_role("list", name="Received mail").get_by_role("link").click()
+        await shown.page.get_by_role("list", name="Received messages").get_by_role("link").click()
         await expect(shown.page.get_by_role("heading", level=1, name="hello")).to_be_visible()
         assert await shown.axe() == []
 

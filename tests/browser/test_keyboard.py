@@ -35,7 +35,7 @@ async def test_a_message_is_sent_by_keyboard(page: ConsolePage) -> None:
     await keys.type("No mouse was used.")
     await tab_to(page.page, "Check and preview")
     await keys.press("Enter")
-    await expect(page.page.get_by_role("dialog", name="Before it is sent")).to_be_visible()
+    await expect(page.page.get_by_role("dialog", name="Check before sending")).to_be_visible()
     await tab_to(page.page, "Send to 1 recipient")
     await keys.press("Enter")
     await expect(page.page.get_by_role("heading", level=1, name="By keyboard")).to_be_visible()

@@ -52,7 +52,7 @@ async def test_rows_wait_while_the_list_is_paused(page: ConsolePage, served: Api
     await send(served, user, "before")
     await page.go("/messages")
     await expect(page.page.get_by_text("Live", exact=True)).to_be_visible()
-    await page.page.get_by_role("button", name="Pause live rows").click()
+    await page.page.get_by_role("button", name="Pause live updates").click()
     await send(served, user, "one", "two")
     await page.page.get_by_role("button", name="2 new").click()
     await expect(rows(page.page)).to_have_count(3)
@@ -107,7 +107,7 @@ async def test_selected_messages_are_sent_again_and_the_list_is_saved(
     await page.page.get_by_role("checkbox", name="Select msg_").check()
     await page.page.get_by_role("button", name="Send again").click()
     await page.page.get_by_role("dialog").get_by_role("button", name="Send again").click()
-    await expect(page.page.get_by_text("1 message sent again")).to_be_visible()
+    await expect(page.page.get_by_text("1 message resent")).to_be_visible()
     await expect(rows(page.page)).to_have_count(2)
     await page.page.get_by_role("button", name="Export").click()
     async with page.page.expect_download() as download:

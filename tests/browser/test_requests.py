@@ -20,7 +20,7 @@ async def test_a_refused_request_is_found_and_explained(page: ConsolePage, serve
     row = page.page.get_by_role("row").filter(has_text="invalid_request")
     await row.get_by_role("link", name="/v1/emails").click()
     dialog = page.page.get_by_role("dialog", name="API request")
-    await expect(dialog).to_contain_text("the answer names it in error.field")
+    await expect(dialog).to_contain_text("The response names it in error.field")
     await dialog.get_by_role("button", name="invalid_request").click()
     await expect(page.page.get_by_text("error: invalid_request")).to_be_visible()
     await expect(row).to_have_count(1)

@@ -48,6 +48,4 @@ async def test_a_suspended_account_is_offered_no_change(browser: Browser, servic
             await shown.settled()
             button = shown.page.get_by_role("button", name=name).first
             await expect(button).to_have_attribute("aria-disabled", "true")
-            await expect(button).to_have_attribute(
-                "title", "The account is suspended: it can be read, but not changed. Ask the operator."
-            )
+            await expect(button).to_have_attribute("title", "The account is suspended and read-only. Ask the operator.")

@@ -177,6 +177,18 @@ async def test_a_passkey_is_created_and_signs_in(browser: Browser, service: Serv
         await expect(page.page.get_by_role("row").filter(has_text="this one")).to_contain_text("passkey")
 
 
+async def test_a_page_opened_by_its_ip_address_leads_to_localhost_for_passkeys(
+    browser: Browser, service: Service, page: ConsolePage
+) -> None:
+    await page.go("/profile/security")
+    link = page.page.get_by_role("link", name="Open at localhost")
+    await expect(link).to_have_attribute("href", page.page.url.replace("127.0.0.1", "localhost"))
+    async with opened(browser, service.base_url) as stranger:
+        await stranger.go("/sign-in")
+        await stranger.page.get_by_role("link", name="Sign in at localhost").click()
+        await expect(stranger.page.get_by_role("button", name="Use a passkey")).to_be_visible()
+
+
 async def test_a_new_passkey_asks_for_a_code_where_an_authenticator_is_set_up(
     browser: Browser, service: Service, user: ConsoleUser
 ) -> None:
@@ -229,4 +241,4 @@ async def test_a_link_of_the_operator_signs_in_once(browser: Browser, service: S
         assert "token" not in page.page.url
     async with opened(browser, service.base_url) as page:
         await page.page.goto(link)
-        await heading(page, "This link does not work")
+        await heading(page, "This link doesn't work")

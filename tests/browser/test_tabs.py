@@ -146,7 +146,7 @@ async def test_each_limit_has_its_words_and_says_when_it_ends(
     await expect(dialog.get_by_role("alert")).to_contain_text("Limit of the plan: The plan allows 25 streams.")
     await page.page.keyboard.press("Escape")
     await page.page.reload()
-    await expect(page.page.get_by_role("alert")).to_contain_text("Too many requests: Slow down. Possible again in 3 s.")
+    await expect(page.page.get_by_role("alert")).to_contain_text("Too many requests: Slow down. Retry in 3 s.")
 
 
 async def other_account(service: Service, user: ConsoleUser) -> str:

@@ -172,7 +172,7 @@ async def test_what_somebody_else_saved_of_a_layout_is_not_overwritten(
     body = orjson.dumps({"html": "<b>{{{content}}}</b>"})
     await served.request("PATCH", "/v1/layouts/brand", token=user.access.key, body=body, headers=JSON)
     await shown.get_by_role("button", name="Save", exact=True).click()
-    await shown.get_by_role("button", name="Load theirs and drop mine").click()
+    await shown.get_by_role("button", name="Discard mine and load theirs").click()
     await expect(shown.get_by_role("textbox", name="HTML")).to_have_value("<b>{{{content}}}</b>")
     await shown.get_by_role("button", name="Delete", exact=True).click()
     await shown.get_by_label("Type brand to confirm").fill("brand")
@@ -202,8 +202,9 @@ async def test_lists_are_given_as_json_in_the_preview_and_in_a_send(
     await page.go("/messages/new?template=receipt")
     await shown.get_by_label("To", exact=True).fill("ann@people.test")
     await shown.get_by_label("Data (JSON)").fill('{"items": [{"title": "Chair"}], "order": 7}')
+    await expect(shown.frame_locator("iframe").locator("li")).to_have_text("Chair")  # beside the form
     await shown.get_by_role("button", name="Check and preview").click()
-    review = shown.get_by_role("dialog", name="Before it is sent")
+    review = shown.get_by_role("dialog", name="Check before sending")
     await expect(review.get_by_text("Order 7")).to_be_visible()
     await expect(review.frame_locator("iframe").locator("li")).to_have_text("Chair")
 

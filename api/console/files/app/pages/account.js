@@ -1,24 +1,31 @@
 // The account: name, plan and limits, usage by month, whether its log is intact, deletion.
 import { call, refreshSession, saveFile, useAction, useCall, whyNot } from "../core/api.js";
-import { location, setQuery } from "../core/router.js";
-import { Button, Card, Chip, CopyLine, ErrorNote, Facts, fieldError, Figures, Form, Notice, PageHead, SelectField, Skeleton, TextField, Time, toast } from "../core/ui.js";
+import { go, location, setQuery } from "../core/router.js";
+import { Button, Card, Chip, CopyLine, ErrorNote, Facts, fieldError, Figures, Form, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { html, number, percent, plural, useState } from "../core/view.js";
 import { AccountDeletion } from "../parts/account_deletion.js";
 import { CapMeter, resourceName } from "../parts/caps.js";
 import { Erasures } from "../parts/erasures.js";
 
+const TABS = [["general", "General"], ["limits", "Limits and usage"], ["data", "Data and deletion"]];
+
 /** The page of the account. */
-export function Account() {
+export function Account({ part = "general" }) {
   const me = useCall("GET /v1/me", {}, { pollMs: true });
   const { data } = me;
+  const View = { __proto__: null, general: General, limits: LimitsAndUsage, data: Data }[part] ?? General;
   const plan = data && html`<${Chip} tone="accent">${data.plan}<//>${data.status !== "active" && html`<${Chip}>${data.status}<//>`}`;
-  return html`<${PageHead} title="Account" lead="Name, plan, limits and the log of the account that you work in." chip=${plan} />
+  return html`<${PageHead} title="Account" lead="Name, plan, limits and log of the account you're working in." chip=${plan} />
+    <${Tabs} label="Account" items=${TABS} current=${part} onSelect=${(key) => go(key === "general" ? "/account" : `/account/${key}`)} />
     <div class="stack">
       ${me.error && html`<${ErrorNote} error=${me.error} retry=${me.reload} />`}
-      ${data ? html`<div class="columns"><${Name} key=${data.id} me=${data} /><${Sending} me=${data} /></div><${Limits} me=${data} />` : !me.error && html`<div class="card card-body"><${Skeleton} lines=${8} /></div>`}
-      <${Usage} /><${LogCheck} /><${Erasures} /><${AccountDeletion} />
+      ${data ? html`<${View} me=${data} />` : !me.error && html`<div class="card card-body"><${Skeleton} lines=${8} /></div>`}
     </div>`;
 }
+
+const General = ({ me }) => html`<div class="columns"><${Name} key=${me.id} me=${me} /><${Sending} me=${me} /></div>`;
+const LimitsAndUsage = ({ me }) => html`<${Limits} me=${me} /><${Usage} />`;
+const Data = () => html`<${LogCheck} /><${Erasures} /><${AccountDeletion} />`;
 
 function Name({ me }) {
   const [name, setName] = useState(me.name);
@@ -30,7 +37,7 @@ function Name({ me }) {
   });
   const why = whyNot("admin") ?? undefined;
   return html`<${Card} title="Name"><div class="stack"><${Form} onSubmit=${() => !why && rename()}>
-      <${TextField} label="Name of the account" hint=${why ?? "People see it in mails of the service and in the account switcher."} required maxlength="120" readonly=${Boolean(why)} value=${name} onValue=${setName} error=${fieldError(error, "name")} />
+      <${TextField} label="Account name" hint=${why ?? "Shown in the account switcher and in emails about this account."} required maxlength="120" readonly=${Boolean(why)} value=${name} onValue=${setName} error=${fieldError(error, "name")} />
       <${ErrorNote} error=${error} fields=${["name"]} />
       <div class="form-actions"><${Button} type="submit" why=${why} busy=${busy} disabled=${name === me.name}>Rename<//></div><//>
     <${Facts} items=${[["Id", html`<${CopyLine} text=${me.id} />`], me.parentId && ["Parent account", html`<${CopyLine} text=${me.parentId} />`], ["Open since", html`<${Time} at=${me.createdAt} />`]]} /></div><//>`;
@@ -39,15 +46,15 @@ function Name({ me }) {
 function Sending({ me }) {
   const { sending } = me;
   return html`<${Card} title="Sending"><div class="stack">
-    <${CapMeter} label="Messages today" used=${sending.sentToday} limit=${sending.dailyLimit} note="A day is a UTC day. New accounts start with a small daily limit, which grows with good delivery." />
-    <${CapMeter} label="Messages this month" used=${sending.sentThisMonth} limit=${sending.monthlyLimit} note=${`${number(sending.remainingThisMonth)} left until the first of next month, UTC.`} />
-    <${Facts} items=${[["Warm-up step", String(sending.warmupTier)], ["Requests", `${number(me.requestsPerSecond)} a second for each API key`]]} />
+    <${CapMeter} label="Messages today" used=${sending.sentToday} limit=${sending.dailyLimit} note="Days are UTC days. New accounts start with a small daily limit, which rises as you deliver successfully." />
+    <${CapMeter} label="Messages this month" used=${sending.sentThisMonth} limit=${sending.monthlyLimit} note=${`${number(sending.remainingThisMonth)} left until the 1st of next month (UTC).`} />
+    <${Facts} items=${[["Warm-up step", String(sending.warmupTier)], ["Requests", `${number(me.requestsPerSecond)} per second and API key`]]} />
   </div><//>`;
 }
 
 function Limits({ me }) {
   const periods = [["Messages and log kept", plural(me.retentionDays, "day")], ["Scheduling ahead", plural(me.scheduleDays, "day")], ["Delivery analytics", plural(me.analyticsDays, "day")]];
-  return html`<${Card} title="Limits of the plan" actions=${!me.parentId && html`<${Button} to="/billing">Compare plans<//>`}><div class="stack">
+  return html`<${Card} title="Plan limits" actions=${!me.parentId && html`<${Button} to="/billing">Compare plans<//>`}><div class="stack">
     <div class="caps">${me.limits.map((cap) => html`<${CapMeter} key=${cap.resource} label=${resourceName(cap.resource)} used=${cap.used} limit=${cap.limit} />`)}</div>
     <${Facts} items=${periods} /></div><//>`;
 }
@@ -84,8 +91,8 @@ function LogCheck() {
   const [verdict, setVerdict] = useState(null);
   const [check, { busy, error }] = useAction(async () => setVerdict({ ...(await call("GET /v1/account/verify")), at: new Date().toISOString() }));
   return html`<${Card} title="Account log" actions=${html`<${Button} to="/audit">Show the log<//>`}><div class="stack">
-    <p>Each entry of the log holds the hash of the one before: a change or a gap breaks the chain.</p>
-    <div role="status">${verdict && (verdict.intact ? html`<${Notice} tone="good" title="The log is intact.">Every entry fits the one before. Checked <${Time} at=${verdict.at} />.<//>` : html`<${Notice} tone="bad" title=${`The log is broken at entry ${verdict.brokenAt}.`}>${verdict.problem}<//>`)}</div>
+    <p>Each log entry contains the hash of the previous one, so any change or gap breaks the chain.</p>
+    <div role="status">${verdict && (verdict.intact ? html`<${Notice} tone="good" title="The log is intact.">Every entry matches the previous one. Checked <${Time} at=${verdict.at} />.<//>` : html`<${Notice} tone="bad" title=${`The log is broken at entry ${verdict.brokenAt}.`}>${verdict.problem}<//>`)}</div>
     <${ErrorNote} error=${error} />
     <div class="row"><${Button} icon="shield-check" busy=${busy} onClick=${check}>Check the log<//></div></div><//>`;
 }

@@ -6,11 +6,11 @@ import { Table } from "../core/table.js";
 import { duration, html, number, percent, plural, useState } from "../core/view.js";
 
 const TEXTS = {
-  bounce_rate: ["Bounce rate", "Share of recipients that bounced for good. Mailbox providers limit senders above a few per cent."],
+  bounce_rate: ["Bounce rate", "Share of recipients that bounced permanently. Mailbox providers limit senders above a few percent."],
   complaint_rate: ["Complaint rate", "Share of recipients who reported spam. Gmail and Yahoo block senders above 0.3%."],
-  quota_usage: ["Use of the monthly limit", "Share of this month's messages that is used."],
-  dns_drift: ["Changed DNS records", "Records of your domains that were found before and are missing or wrong now."],
-  blocklist: ["Blocklists", "Blocklists that list an address or a domain that your mail uses."],
+  quota_usage: ["Monthly limit", "Share of this month's messages you have used."],
+  dns_drift: ["Changed DNS records", "Records of your domains that were correct before and are now missing or wrong."],
+  blocklist: ["Blocklists", "Blocklists that contain an IP address or domain your email is sent from."],
 };
 export const ruleName = (kind) => TEXTS[kind]?.[0] ?? kind;
 const TABS = [["rules", "Rules"], ["history", "History"]];
@@ -26,7 +26,7 @@ export function Alerts() {
   const rules = useCall("GET /v1/alerts/rules", {}, { pollMs: true });
   const tab = location.value.query.get("tab") ?? "rules";
   const units = Object.fromEntries((rules.data?.vocabulary ?? []).map((one) => [one.kind, one]));
-  return html`<${PageHead} title="Alerts" lead="Rules are measured every minute. Owners and admins get one mail for each firing, webhooks get alert.fired and alert.ended." actions=${rules.data && html`<${Missing} rules=${rules} />`} />
+  return html`<${PageHead} title="Alerts" lead="Rules are checked every minute. When one fires, owners and admins get an email and webhooks get alert.fired and alert.ended." actions=${rules.data && html`<${Missing} rules=${rules} />`} />
     <${Tabs} label="Alerts" items=${TABS} current=${tab} onSelect=${(key) => setQuery({ tab: key === "rules" ? null : key })} />
     ${tab === "rules" ? html`<${Rules} rules=${rules} units=${units} />` : html`<${History} units=${units} />`}`;
 }
@@ -52,17 +52,26 @@ function Rules({ rules, units }) {
   if (rules.error && !rules.data) return html`<${ErrorNote} error=${rules.error} retry=${rules.reload} />`;
   if (!rules.data) return html`<${Skeleton} />`;
   if (rules.data.data.length === 0) {
-    return html`<div class="card"><${Empty} icon="bell" title="No alert rules" action=${html`<${Missing} rules=${rules} />`} curl=${`curl -X POST ${window.location.origin}/v1/alerts/rules -H "Authorization: Bearer $KEY"`}>Rules tell you before a mailbox provider does: rising bounces or complaints, a limit nearly used up, a record that changed, a blocklist.<//></div>`;
+    return html`<div class="card"><${Empty} icon="bell" title="No alert rules" action=${html`<${Missing} rules=${rules} />`} curl=${`curl -X POST ${window.location.origin}/v1/alerts/rules -H "Authorization: Bearer $KEY"`}>Rules warn you early about rising bounces or complaints, a nearly used-up limit, a changed DNS record or a blocklist.<//></div>`;
   }
   const done = () => {
     setEditing(null);
     setRemoving(null);
     rules.reload();
   };
-  return html`<div class="columns">${rules.data.data.map((rule) => html`<${Rule} key=${rule.id} rule=${rule} unit=${units[rule.kind]?.unit} onEdit=${() => setEditing(rule)} onRemove=${() => setRemoving(rule)} onTest=${() => setTesting(rule)} onDone=${rules.reload} />`)}</div>
+  return html`<div class="rules">${rules.data.data.map((rule) => html`<${Rule} key=${rule.id} rule=${rule} unit=${units[rule.kind]?.unit} onEdit=${() => setEditing(rule)} onRemove=${() => setRemoving(rule)} onTest=${() => setTesting(rule)} onDone=${rules.reload} />`)}</div>
     ${editing && html`<${EditRule} rule=${editing} vocabulary=${units[editing.kind]} onClose=${done} />`}
     ${testing && html`<${TestRule} rule=${testing} unit=${units[testing.kind]?.unit} onClose=${() => setTesting(null)} />`}
-    ${removing && html`<${Confirm} title=${`Delete the rule “${ruleName(removing.kind)}”?`} confirm="Delete rule" action=${() => call("DELETE /v1/alerts/rules/{id}", { path: { id: removing.id } })} onClose=${done}>Nothing warns you of this any more. The history of its firings stays.<//>`}`;
+    ${removing && html`<${Confirm} title=${`Delete the rule “${ruleName(removing.kind)}”?`} confirm="Delete rule" action=${() => call("DELETE /v1/alerts/rules/{id}", { path: { id: removing.id } })} onClose=${done}>You won't be alerted about this any more. Past alerts are kept.<//>`}`;
+}
+
+const OFTEN = { __proto__: null, 60: "hourly", 1440: "daily", 10_080: "weekly" };
+
+/** Return in words how a rule alerts, and how often at most: "email and webhook, at most daily". */
+function channels(rule) {
+  const names = [rule.notifyEmail && "email", rule.notifyWebhook && "webhook"].filter(Boolean);
+  if (names.length === 0) return "none";
+  return `${names.join(" and ")}, at most ${OFTEN[rule.cooldownMinutes] ?? `once every ${duration(rule.cooldownMinutes * 60_000)}`}`;
 }
 
 function Rule({ rule, unit, onEdit, onRemove, onTest, onDone }) {
@@ -75,15 +84,15 @@ function Rule({ rule, unit, onEdit, onRemove, onTest, onDone }) {
   };
   const items = [
     { text: "Edit", icon: "pencil", onSelect: onEdit },
-    { text: "Send a test notice", icon: "send", onSelect: onTest },
-    { text: rule.enabled ? "Switch off" : "Switch on", icon: rule.enabled ? "pause" : "play", onSelect: flip },
+    { text: "Send a test alert", icon: "send", onSelect: onTest },
+    { text: rule.enabled ? "Turn off" : "Turn on", icon: rule.enabled ? "pause" : "play", onSelect: flip },
     { text: "Delete", icon: "trash-2", danger: true, onSelect: onRemove },
   ];
-  const chip = !rule.enabled ? html`<${Chip} tone="">off<//>` : !rule.lastMeasuredAt ? html`<${Chip} tone="">not measured yet<//>` : rule.state === "unknown" ? html`<${Chip} tone="">${unit === "fraction" ? "not enough mail" : "not measured yet"}<//>` : html`<${Chip}>${rule.state}<//>`;
+  const chip = !rule.enabled ? html`<${Chip} tone="">off<//>` : !rule.lastMeasuredAt ? html`<${Chip} tone="">not measured yet<//>` : rule.state === "unknown" ? html`<${Chip} tone="">${unit === "fraction" ? "not enough email" : "not measured yet"}<//>` : html`<${Chip}>${rule.state}<//>`;
   return html`<${Card} title=${title} actions=${html`${chip}<${Menu} label=${`Actions of ${title}`} items=${items} />`}>
     <div class="stack-tight"><p class="soft">${text}</p>
       ${rule.lastValue !== null && html`<${Meter} label=${`${title}: value against threshold`} value=${rule.lastValue} max=${rule.threshold} />`}
-      <${Facts} items=${[["Now", ruleValue(rule.lastValue, unit)], ["Fires at", ruleValue(rule.threshold, unit)], unit === "fraction" && rule.kind !== "quota_usage" && ["Period", rule.windowDays === 1 ? "24 hours" : plural(rule.windowDays, "day")], ["Notices", `${[rule.notifyEmail && "mail", rule.notifyWebhook && "webhook"].filter(Boolean).join(" and ") || "none"}, at most one in ${duration(rule.cooldownMinutes * 60_000)}`], rule.firingSince && ["Firing since", html`<${Time} at=${rule.firingSince} />`], rule.lastMeasuredAt && ["Measured", html`<${Time} at=${rule.lastMeasuredAt} relative />`]]} />
+      <${Facts} items=${[["Now", ruleValue(rule.lastValue, unit)], ["Fires at", ruleValue(rule.threshold, unit)], unit === "fraction" && rule.kind !== "quota_usage" && ["Period", rule.windowDays === 1 ? "24 hours" : plural(rule.windowDays, "day")], ["Alerts", channels(rule)], rule.firingSince && ["Firing since", html`<${Time} at=${rule.firingSince} />`], rule.lastMeasuredAt && ["Measured", html`<${Time} at=${rule.lastMeasuredAt} relative />`]]} />
     </div>
   <//>`;
 }
@@ -106,11 +115,11 @@ function EditRule({ rule, vocabulary, onClose }) {
   const days = Array.from({ length: 30 }, (_, at) => [String(at + 1), at === 0 ? "24 hours" : `${at + 1} days`]);
   return html`<${Dialog} title=${`Edit “${ruleName(rule.kind)}”`} onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Save<//>`}>
     <${Form} onSubmit=${submit}>
-      <${TextField} label=${fraction ? "Fires at (per cent)" : `Fires at (${vocabulary.unit})`} type="number" min="0" step="any" required value=${threshold} onValue=${setThreshold} hint=${`At most ${ruleValue(vocabulary.maximum, vocabulary.unit)}; the default is ${ruleValue(vocabulary.defaults.threshold, vocabulary.unit)}.`} error=${fieldError(error, "threshold")} />
+      <${TextField} label=${fraction ? "Fires at (percent)" : `Fires at (${vocabulary.unit})`} type="number" min="0" step="any" required value=${threshold} onValue=${setThreshold} hint=${`Maximum ${ruleValue(vocabulary.maximum, vocabulary.unit)}. Default ${ruleValue(vocabulary.defaults.threshold, vocabulary.unit)}.`} error=${fieldError(error, "threshold")} />
       ${rate && html`<${SelectField} label="Period" value=${windowDays} onValue=${setWindowDays} options=${days} />`}
-      <${TextField} label="Minutes between two notices" type="number" min="5" max="43200" required value=${cooldown} onValue=${setCooldown} error=${fieldError(error, "cooldownMinutes")} />
-      <${CheckField} label="Mail to owners and admins" checked=${mail} onChecked=${setMail} />
-      <${CheckField} label="Webhooks" hint="Posts alert.fired and alert.ended to endpoints that receive them." checked=${hook} onChecked=${setHook} />
+      <${TextField} label="Minimum minutes between two alerts" type="number" min="5" max="43200" required value=${cooldown} onValue=${setCooldown} error=${fieldError(error, "cooldownMinutes")} />
+      <${CheckField} label="Email owners and admins" checked=${mail} onChecked=${setMail} />
+      <${CheckField} label="Webhooks" hint="Posts alert.fired and alert.ended to endpoints subscribed to them." checked=${hook} onChecked=${setHook} />
       <${ErrorNote} error=${error} fields=${["threshold", "cooldownMinutes"]} />
     <//>
   <//>`;
@@ -120,8 +129,8 @@ function TestRule({ rule, unit, onClose }) {
   const [run, { busy, error }] = useAction(() => call("POST /v1/alerts/rules/{id}/test", { path: { id: rule.id } }));
   const [reply, setReply] = useState(null);
   const send = async () => setReply((await run()) ?? null);
-  return html`<${Dialog} title=${`Test “${ruleName(rule.kind)}”`} onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Close<//>${!reply && html`<${Button} kind="primary" busy=${busy} onClick=${send}>Send the test notice<//>`}`}>
-    ${reply ? html`<${Notice} tone="good">Sent by ${reply.channels.map((one) => (one === "email" ? "mail" : one)).join(" and ") || "no channel: all are off"}. The value now is ${ruleValue(reply.value, unit)}, the threshold ${ruleValue(reply.threshold, unit)}.<//>` : html`<p>Measures the rule now and sends a notice marked as a test over its channels. Its state does not change.</p>`}
+  return html`<${Dialog} title=${`Test “${ruleName(rule.kind)}”`} onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Close<//>${!reply && html`<${Button} kind="primary" busy=${busy} onClick=${send}>Send the test alert<//>`}`}>
+    ${reply ? html`<${Notice} tone="good">Sent by ${reply.channels.map((one) => one).join(" and ") || "no channel, because all are off"}. Current value ${ruleValue(reply.value, unit)}, threshold ${ruleValue(reply.threshold, unit)}.<//>` : html`<p>Measures the rule now and sends an alert marked as a test to its channels. The rule's state doesn't change.</p>`}
     <${ErrorNote} error=${error} />
   <//>`;
 }
@@ -136,7 +145,7 @@ function History({ units }) {
     { title: "Ended", cell: (row) => (row.endedAt ? html`<${Time} at=${row.endedAt} />` : html`<${Chip}>firing<//>`) },
     { title: "Detail", cell: (row) => html`<${Detail} detail=${row.detail} />` },
   ];
-  return html`<${Table} label="History of alerts" columns=${columns} state=${state} empty=${html`<${Empty} icon="bell" title="No alert has fired">Firings are kept here with the value that was measured.<//>`} />`;
+  return html`<${Table} label="Past alerts" columns=${columns} state=${state} empty=${html`<${Empty} icon="bell" title="No alert has fired">Past alerts appear here with the measured value.<//>`} />`;
 }
 
 /** The facts of a firing: names with their values, lists joined. */

@@ -57,7 +57,7 @@ function DraftForm({ id, start, head, lostFiles }) {
   const domains = useVerifiedDomains();
   useEffect(() => { if (!draft.from && domains?.length) set({ from: `${session.value.account.name} <news@${domains[0]}>` }); }, [domains?.join()]);
   const changed = JSON.stringify({ ...draft, from: "" }) !== JSON.stringify({ ...start, from: "" });
-  useEffect(() => (changed ? guardLeaving("The broadcast has unsaved changes. Leave the page and lose them?") : undefined), [changed]);
+  useEffect(() => (changed ? guardLeaving("This broadcast has unsaved changes. Leave and discard them?") : undefined), [changed]);
   const [save, { busy, error }] = useAction(() => (id ? call("PATCH /v1/broadcasts/{id}", { path: { id }, body: requestOf(draft, kind) }) : call("POST /v1/broadcasts", { body: requestOf(draft, kind) })));
   const submit = async () => {
     const reply = await save();
@@ -67,24 +67,24 @@ function DraftForm({ id, start, head, lostFiles }) {
     go(`/broadcasts/${reply.id}`, { replace: !id });
   };
   const problem = (field) => fieldError(error, field);
-  return html`<${PageHead} ...${head} lead="Saved as a draft. Nothing is sent before you say so on the next page." actions=${html`<${Button} kind="primary" role="member" busy=${busy} onClick=${submit}>Save the draft<//>`} />
+  return html`<${PageHead} ...${head} lead="Saved as a draft. You confirm sending on the next page." actions=${html`<${Button} kind="primary" role="member" busy=${busy} onClick=${submit}>Save draft<//>`} />
     <div class="template-columns"><${Form} onSubmit=${submit}>
       ${domains?.length === 0 && html`<${Notice} tone="warn" title="No domain is verified." action=${html`<${Button} to="/domains">Set up a domain<//>`}>A broadcast needs a sender at a verified domain.<//>`}
-      ${lostFiles > 0 && html`<${Notice} tone="warn">The attachments of the original are not copied.<//>`}
+      ${lostFiles > 0 && html`<${Notice} tone="warn">The original's attachments aren't copied.<//>`}
       <${ErrorNote} error=${error} fields=${FIELDS} />
       <${TextField} label="Name" required maxlength="120" value=${draft.name} onValue=${(name) => set({ name })} error=${problem("name")} hint="Only your team sees it." />
       <${AudienceField} value=${draft.audience} onValue=${(audience) => set({ audience })} error=${problem("list") ?? problem("segment")} />
       <${TextField} label="From" required value=${draft.from} onValue=${(from) => set({ from })} error=${problem("from")} hint="A name and an address at a verified domain." />
       <div class="row"><${Segments} label="Content" options=${[["written", "Write it"], ["template", "From a template"]]} value=${kind} onValue=${setKind} /></div>
       ${kind === "template" && html`<${TemplateField} value=${draft.template} onValue=${(template) => set({ template })} error=${problem("template")} />`}
-      <${TextField} label="Subject" maxlength="998" value=${draft.subject} onValue=${(subject) => set({ subject })} error=${problem("subject")} hint=${kind === "template" ? "Empty: the subject of the template." : "{{name}} and every field of a contact can be used."} />
-      ${kind === "written" && html`<${Editor} label="HTML" value=${draft.html} onValue=${(value) => set({ html: value })} error=${problem("html")} line=${problem("html") && error.details.line} rows=${16} hint="{{name}}, {{email}} and every field of a contact; {{unsubscribe_url}} places the link, else a footer is added." /><${Editor} label="Text" language="text" value=${draft.text} onValue=${(text) => set({ text })} error=${problem("text")} line=${problem("text") && error.details.line} rows=${8} />`}
+      <${TextField} label="Subject" maxlength="998" value=${draft.subject} onValue=${(subject) => set({ subject })} error=${problem("subject")} hint=${kind === "template" ? "Leave blank to use the template's subject." : "You can use {{name}} and any contact field."} />
+      ${kind === "written" && html`<${Editor} label="HTML" value=${draft.html} onValue=${(value) => set({ html: value })} error=${problem("html")} line=${problem("html") && error.details.line} rows=${16} hint="Use {{name}}, {{email}} and any contact field. {{unsubscribe_url}} places the unsubscribe link; without it, a footer is added." /><${Editor} label="Text" language="text" value=${draft.text} onValue=${(text) => set({ text })} error=${problem("text")} line=${problem("text") && error.details.line} rows=${8} />`}
       <details open=${Boolean(draft.replyTo || draft.stream || draft.perMinute) || FIELDS.slice(4, 7).some(problem)}><summary>More: replies, stream, pace</summary><div class="stack details-body">
         <${TextField} label="Reply to" value=${draft.replyTo} onValue=${(replyTo) => set({ replyTo })} error=${problem("replyTo")} />
         <${StreamField} value=${draft.stream} onValue=${(stream) => set({ stream })} error=${problem("stream")} />
-        <${TextField} label="Messages per minute" type="number" min="1" max="1000000" value=${draft.perMinute} onValue=${(perMinute) => set({ perMinute })} error=${problem("perMinute")} hint="Empty: as fast as the receiving servers take them. A pace spreads the visits to your site." />
+        <${TextField} label="Messages per minute" type="number" min="1" max="1000000" value=${draft.perMinute} onValue=${(perMinute) => set({ perMinute })} error=${problem("perMinute")} hint="Leave blank to send as fast as possible. A slower pace spreads the visits to your site." />
       </div></details>
-      <div class="form-actions"><${Button} kind="primary" type="submit" role="member" busy=${busy}>Save the draft<//></div>
+      <div class="form-actions"><${Button} kind="primary" type="submit" role="member" busy=${busy}>Save draft<//></div>
     <//>
     <${ContactPreview} draft=${draft} kind=${kind} /></div>`;
 }
@@ -98,7 +98,7 @@ function AudienceField({ value, onValue, error }) {
   const counted = (one) => (one.contacts == null ? "" : `: ${plural(one.contacts, "contact")}`);
   const options = [["", "Choose a list or a segment"], ...(lists.data?.data ?? []).map((one) => [`list ${one.id}`, `List ${one.name}${counted(one)}`]), ...(segments.data?.data ?? []).map((one) => [`segment ${one.id}`, `Segment ${one.name}${counted(one)}`])];
   if (value && !options.some(([one]) => one === value)) options.push([value, id]);
-  if (lists.data && segments.data && options.length === 1) return html`<${Notice} tone="warn" action=${html`<${Button} to="/lists">Create a list<//>`}>There is no list and no segment yet: a broadcast goes to one of them.<//>`;
+  if (lists.data && segments.data && options.length === 1) return html`<${Notice} tone="warn" action=${html`<${Button} to="/lists">Create a list<//>`}>You have no list or segment yet. A broadcast goes to one of them.<//>`;
   const count = kind === "segment" ? segment.data?.contacts : null;
   return html`<${SelectField} label="Audience" required value=${value} onValue=${onValue} options=${options} error=${error} hint=${`${count == null ? "" : `Now ${plural(count, "contact")}. `}Contacts in it when the broadcast starts get it; suppressed, unconfirmed and unsubscribed addresses are skipped.`} />`;
 }
@@ -107,7 +107,7 @@ function TemplateField({ value, onValue, error }) {
   const templates = useCall("GET /v1/templates", { query: { limit: 100 } });
   const options = [["", "Choose a template"], ...(templates.data?.data ?? []).map((one) => [one.id, one.name ?? one.id])];
   if (value && !options.some(([one]) => one === value)) options.push([value, value]);
-  return html`<${SelectField} label="Template" value=${value} onValue=${onValue} error=${error} options=${options} hint="The version that is the latest when you send is used for all." />`;
+  return html`<${SelectField} label="Template" value=${value} onValue=${onValue} error=${error} options=${options} hint="Everyone gets the version that is the latest when you send." />`;
 }
 
 function StreamField({ value, onValue, error }) {
@@ -116,7 +116,7 @@ function StreamField({ value, onValue, error }) {
   const usable = all.length > 1 ? all.filter((one) => one.deletable) : all;
   const me = useCall("GET /v1/me", { quiet: true });
   const isOnly = me.data?.limits?.find((one) => one.resource === "streams")?.limit === 1;
-  return html`<${SelectField} label="Stream" value=${value} onValue=${onValue} error=${error} options=${[["", `The default, ${isOnly ? "transactional" : "announcements"}`], ...usable.map((one) => [one.id, one.name])]} hint="Not the transactional one: people who unsubscribe still get receipts." />`;
+  return html`<${SelectField} label="Stream" value=${value} onValue=${onValue} error=${error} options=${[["", `The default, ${isOnly ? "transactional" : "announcements"}`], ...usable.map((one) => [one.id, one.name])]} hint="The transactional stream isn't available, so people who unsubscribe still get receipts." />`;
 }
 
 /** The draft as one contact would get it, while it is written. */

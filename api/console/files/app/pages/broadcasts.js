@@ -14,19 +14,19 @@ const RUNNING = new Set(["sending", "paused"]);
 const WATCH_MS = 3000; // between two looks at a broadcast that is sending
 const OPEN = new Set(["scheduled", "in_review", "sending", "paused"]);
 const PAUSES = {
-  user: "A person or key of the account paused it. Nothing is accepted until it is resumed.",
-  daily_limit: "The account's limit of the day is used up. It goes on by itself after midnight UTC.",
-  monthly_limit: "The account's limit of the month is used up. It goes on on the 1st, or with a larger plan.",
-  suspended: "The account is suspended. It goes on by itself once the suspension ends.",
-  domain: "The sender's domain is not verified any more. Repair its DNS records: it goes on by itself once they are found.",
-  stream: "Its stream was deleted. Create a stream with the same id, and it goes on by itself; or cancel it.",
+  user: "Someone on your team or an API key paused it. Nothing is sent until you resume it.",
+  daily_limit: "You've reached today's sending limit. Resumes automatically after midnight UTC.",
+  monthly_limit: "You've reached this month's sending limit. Resumes on the 1st, or as soon as you upgrade.",
+  suspended: "The account is suspended. Resumes automatically when the suspension ends.",
+  domain: "The sender's domain is no longer verified. Fix its DNS records; it resumes automatically once they are found.",
+  stream: "Its stream was deleted. Create a stream with the same id to resume it, or cancel it.",
 };
 const STOPS = {
-  bounce_rate: "After at least 200 outcomes, more than 10% of the messages bounced. To protect your reputation it was stopped for good. Check where the addresses come from.",
-  complaint_rate: "After at least 200 outcomes, more than 0.3% of the recipients reported spam. To protect your reputation it was stopped for good. Check that they asked for this mail.",
+  bounce_rate: "More than 10% of at least 200 messages bounced. It was stopped permanently to protect your reputation. Check where the addresses come from.",
+  complaint_rate: "More than 0.3% of at least 200 recipients reported spam. It was stopped permanently to protect your reputation. Check that they asked for this email.",
 };
-const WAITS = { pace: "It waits for its own pace (messages per minute).", platform_paused: "The service has paused broadcasts for now." };
-const SKIPS = { suppressed: "suppressed", removed: "deleted or off the list before their turn", template_error: "lack a value that the content requires", unconfirmed: "have not confirmed their address", unsubscribed: "opted out of the list" };
+const WAITS = { pace: "It keeps to its pace (messages per minute).", platform_paused: "Broadcasts on this instance are paused for now." };
+const SKIPS = { suppressed: "suppressed", removed: "deleted or removed from the list before their turn", template_error: "missing a value that the content requires", unconfirmed: "with an unconfirmed address", unsubscribed: "opted out of the list" };
 
 export function Broadcasts() {
   const state = usePages("GET /v1/broadcasts", {}, { pollMs: true });
@@ -38,8 +38,8 @@ export function Broadcasts() {
     { title: "Sends", cell: (row) => (row.startedAt || row.scheduledAt ? html`<${Time} at=${row.startedAt ?? row.scheduledAt} />` : html`<span class="soft">not scheduled</span>`) },
     { title: "Changed", cell: (row) => html`<${Time} at=${row.updatedAt} relative />` },
   ];
-  return html`<${PageHead} title="Broadcasts" lead="One message to everybody on a list or in a segment. Other mail of the account goes first, always." actions=${create} />
-    <${Table} label="Broadcasts" columns=${columns} state=${state} rowTo=${(row) => `/broadcasts/${row.id}`} empty=${html`<${Empty} icon="megaphone" title="No broadcasts" action=${create} curl=${`curl ${window.location.origin}/v1/broadcasts -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\\n  -d '{"name": "News", "list": "lst_…", "from": "news@example.com", "subject": "News", "text": "Hello {{name}}"}'`}>Write to a list of contacts once: each gets a copy with an unsubscribe link that works with one click.<//>`} />`;
+  return html`<${PageHead} title="Broadcasts" lead="One message to everyone on a list or in a segment. Your transactional email always goes first." actions=${create} />
+    <${Table} label="Broadcasts" columns=${columns} state=${state} rowTo=${(row) => `/broadcasts/${row.id}`} empty=${html`<${Empty} icon="megaphone" title="No broadcasts" action=${create} curl=${`curl ${window.location.origin}/v1/broadcasts -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\\n  -d '{"name": "News", "list": "lst_…", "from": "news@example.com", "subject": "News", "text": "Hello {{name}}"}'`}>Write once to a list of contacts. Each gets a copy with a one-click unsubscribe link.<//>`} />`;
 }
 
 /** How far a running broadcast of the list is. */
@@ -68,8 +68,8 @@ export function Broadcast({ id }) {
       ${one.status !== "draft" && html`<${Progress} broadcast=${one} />`}
       <div class="columns"><${Settings} broadcast=${one} /><${Sample} id=${id} broadcast=${one} /></div></div>
     ${dialog === "send" && html`<${SendDialog} broadcast=${one} onClose=${close} />`}
-    ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${one.name}`} send=${({ to }) => call("POST /v1/broadcasts/{id}/test", { path: { id }, body: { to } })} onClose=${() => close(false)}><p class="soft">The unsubscribe link in a test has no effect. A person who is a contact too gets the values of that contact.</p><//>`}
-    ${dialog === "cancel" && html`<${Confirm} title=${one.counts.waiting && one.startedAt ? `Cancel ${one.name} for ${plural(one.counts.waiting, "person", "people")}?` : `Cancel the broadcast ${one.name}?`} confirm="Cancel broadcast" action=${() => call("POST /v1/broadcasts/{id}/cancel", { path: { id } })} onClose=${close}>Messages already accepted are delivered. Nobody else gets it, and it can't be resumed.<//>`}
+    ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${one.name}`} send=${({ to }) => call("POST /v1/broadcasts/{id}/test", { path: { id }, body: { to } })} onClose=${() => close(false)}><p class="soft">The unsubscribe link in a test has no effect. If a recipient is a contact, the contact's values are used.</p><//>`}
+    ${dialog === "cancel" && html`<${Confirm} title=${one.counts.waiting && one.startedAt ? `Cancel ${one.name} for ${plural(one.counts.waiting, "person", "people")}?` : `Cancel the broadcast ${one.name}?`} confirm="Cancel broadcast" action=${() => call("POST /v1/broadcasts/{id}/cancel", { path: { id } })} onClose=${close}>Messages already accepted are still delivered. Nobody else gets it, and you can't resume it.<//>`}
     ${dialog === "delete" && html`<${Confirm} title=${`Delete the broadcast ${one.name}?`} confirm="Delete broadcast" action=${() => call("DELETE /v1/broadcasts/{id}", { path: { id } })} onClose=${(done) => { setDialog(null); if (done) { toast("Broadcast deleted"); go("/broadcasts"); } }}>Its content is deleted with it.<//>`}`;
 }
 
@@ -86,25 +86,25 @@ function Controls({ broadcast, onDialog, onChange }) {
     OPEN.has(status) && { text: "Cancel", icon: "circle-x", danger: true, onSelect: () => onDialog("cancel") },
     { text: "Copy to a new draft", icon: "copy", to: "/broadcasts/new", query: { copy: id } },
     !RUNNING.has(status) && broadcast.counts.accepted === 0 && { text: "Delete", icon: "trash-2", danger: true, onSelect: () => onDialog("delete") },
-    broadcast.counts.accepted > 0 && { text: "Its messages", icon: "send", to: "/messages", query: { broadcast: id } },
+    broadcast.counts.accepted > 0 && { text: "Show messages", icon: "send", to: "/messages", query: { broadcast: id } },
   ].filter(Boolean);
   const editable = ["draft", "scheduled"].includes(status);
   return html`${status === "draft" && html`<${Button} icon="pencil" role="member" to=${`/broadcasts/${id}/edit`}>Edit<//>`}${editable && html`<${Button} icon="mail" role="member" onClick=${() => onDialog("test")}>Send a test<//><${Button} kind="primary" icon="send" role="member" onClick=${() => onDialog("send")}>${status === "draft" ? "Send or schedule" : "Change the time"}<//>`}
     ${status === "sending" && html`<${Button} icon="pause" role="member" busy=${pausing.busy} onClick=${run(pause, "Paused")}>Pause<//>`}
     ${status === "paused" && html`<${Button} kind="primary" icon="play" role="member" busy=${resuming.busy} onClick=${run(resume, "Resumed")}>Resume<//>`}
     <${Menu} label="More" kind="plain" items=${items} />
-    ${(pausing.error || resuming.error) && html`<${Dialog} title="Not changed" onClose=${() => { pausing.clear(); resuming.clear(); }}><${ErrorNote} error=${pausing.error ?? resuming.error} /><//>`}`;
+    ${(pausing.error || resuming.error) && html`<${Dialog} title="The broadcast was not changed" onClose=${() => { pausing.clear(); resuming.clear(); }}><${ErrorNote} error=${pausing.error ?? resuming.error} /><//>`}`;
 }
 
 /** Why it waits, pauses or stopped, and what goes on by itself. */
 function Situation({ broadcast }) {
   const { status, pausedBecause, stoppedBecause, waitsFor, reviewNote, resumesAt, scheduledAt } = broadcast;
-  const at = resumesAt && html` It resumes <${Time} at=${resumesAt} />.`;
-  if (status === "in_review") return html`<${Notice} tone="warn" title="Waits for review.">The operator of this service reviews the first broadcast to more than 1,000 people in 24 hours. It starts by itself when it is approved; a refusal cancels it, with a note.<//>`;
+  const at = resumesAt && html` Resumes <${Time} at=${resumesAt} />.`;
+  if (status === "in_review") return html`<${Notice} tone="warn" title="Waiting for review.">The operator reviews your first broadcast to more than 1,000 people in 24 hours. Once approved, it starts automatically. If it's rejected, it is canceled and you see the reason.<//>`;
   if (status === "paused") return html`<${Notice} tone="warn" title="Paused.">${PAUSES[pausedBecause] ?? ""}${at}<//>`;
   if (status === "stopped") return html`<${Notice} tone="bad" title="Stopped.">${STOPS[stoppedBecause] ?? ""}<//>`;
-  if (status === "canceled") return reviewNote ? html`<${Notice} tone="bad" title="The review rejected it:">${reviewNote}<//>` : html`<${Notice}>It was canceled.<//>`;
-  if (status === "scheduled") return html`<${Notice} title="Scheduled.">It starts <${Time} at=${scheduledAt} />. Contacts on the list at that time get it.<//>`;
+  if (status === "canceled") return reviewNote ? html`<${Notice} tone="bad" title="Rejected in review:">${reviewNote}<//>` : html`<${Notice}>This broadcast was canceled.<//>`;
+  if (status === "scheduled") return html`<${Notice} title="Scheduled.">Starts <${Time} at=${scheduledAt} />. It goes to the contacts on the list at that time.<//>`;
   if (status === "sending" && waitsFor) return html`<${Notice} title="Sending.">${WAITS[waitsFor] ?? ""}${at}<//>`;
   return null;
 }
@@ -115,7 +115,7 @@ function Progress({ broadcast }) {
   const reached = counts.delivered + counts.bounced + counts.failed + counts.rejected + counts.complained;
   const onWay = Math.max(0, counts.accepted - reached);
   const left = Object.entries(skipped).filter(([, count]) => count > 0);
-  const actions = counts.accepted > 0 && html`<${Button} icon="send" to="/messages" query=${{ broadcast: broadcast.id }}>Its messages<//>`;
+  const actions = counts.accepted > 0 && html`<${Button} icon="send" to="/messages" query=${{ broadcast: broadcast.id }}>Show messages<//>`;
   return html`<${Card} title="Progress" actions=${actions}><div class="stack">
     <div><div class="row-wide small"><span>${number(done)} of ${number(counts.recipients)} recipients</span><span class="soft">${plural(counts.waiting ?? 0, "recipient")} waiting<${Rate} broadcast=${broadcast} /></span></div><${ProgressBar} label="Progress" value=${done} max=${counts.recipients} /></div>
     <${Figures} items=${[["Accepted", number(counts.accepted), onWay ? `${number(onWay)} on their way` : null], ["Delivered", number(counts.delivered), reached ? percent(counts.delivered / reached) : null], ["Bounced", number(counts.bounced), reached ? percent(counts.bounced / reached) : null], ["Complaints", number(counts.complained), reached ? percent(counts.complained / reached, 2) : null], ["Failed", number(counts.failed + counts.rejected)], ["Unsubscribed", number(counts.unsubscribed)]]} />
@@ -130,12 +130,12 @@ function Rate({ broadcast }) {
   if (status !== "sending" || !startedAt || !counts.accepted || passedMs < 5000) return "";
   const perMinute = (counts.accepted / passedMs) * 60_000;
   const rest = counts.waiting ? `, about ${duration((counts.waiting / perMinute) * 60_000)} left` : "";
-  return `, ${number(Math.max(1, Math.round(perMinute)))} a minute since the start${rest}`;
+  return `, ${number(Math.max(1, Math.round(perMinute)))} per minute since the start${rest}`;
 }
 
 function Settings({ broadcast }) {
   const one = broadcast;
-  return html`<${Card} title="Settings"><${Facts} items=${[["From", html`<span class="wrap">${one.from}</span>`], one.replyTo && ["Reply to", one.replyTo], ["Audience", html`<${Audience} broadcast=${one} />`], ["Stream", one.stream], one.template && ["Template", html`<a href=${href(`/templates/${one.template}`)}>${one.template}</a>${one.templateVersion ? ` version ${one.templateVersion}` : ", the latest version when it is sent"}`], one.perMinute && ["Pace", `at most ${number(one.perMinute)} a minute`], one.attachments.length > 0 && ["Attachments", one.attachments.map((file) => file.filename).join(", ")], broadcast.subject && ["Subject", html`<span class="wrap">${one.subject}</span>`], ["Created", html`<${Time} at=${one.createdAt} />`], one.startedAt && ["Started", html`<${Time} at=${one.startedAt} />`], one.finishedAt && ["Finished", html`<${Time} at=${one.finishedAt} />`]]} /><//>`;
+  return html`<${Card} title="Settings"><${Facts} items=${[["From", html`<span class="wrap">${one.from}</span>`], one.replyTo && ["Reply to", one.replyTo], ["Audience", html`<${Audience} broadcast=${one} />`], ["Stream", one.stream], one.template && ["Template", html`<a href=${href(`/templates/${one.template}`)}>${one.template}</a>${one.templateVersion ? ` version ${one.templateVersion}` : ", the latest version when it is sent"}`], one.perMinute && ["Pace", `at most ${number(one.perMinute)} per minute`], one.attachments.length > 0 && ["Attachments", one.attachments.map((file) => file.filename).join(", ")], broadcast.subject && ["Subject", html`<span class="wrap">${one.subject}</span>`], ["Created", html`<${Time} at=${one.createdAt} />`], one.startedAt && ["Started", html`<${Time} at=${one.startedAt} />`], one.finishedAt && ["Finished", html`<${Time} at=${one.finishedAt} />`]]} /><//>`;
 }
 
 function Audience({ broadcast }) {
@@ -152,8 +152,8 @@ function Sample({ id, broadcast }) {
   const [contact, setContact] = useState("");
   const state = useCall("GET /v1/broadcasts/{id}/preview", { path: { id }, query: { contact } });
   const contacts = useCall("GET /v1/contacts", { query: { limit: 20, list: broadcast.list }, quiet: true });
-  const options = [["", "Nobody in particular (fields are empty)"], ...(contacts.data?.data ?? []).map((one) => [one.id, one.email])];
-  return html`<${Card} title="As a contact gets it"><div class="stack">
+  const options = [["", "No contact (fields stay empty)"], ...(contacts.data?.data ?? []).map((one) => [one.id, one.email])];
+  return html`<${Card} title="Preview for a contact"><div class="stack">
     <${SelectField} label="Contact" value=${contact} onValue=${setContact} options=${options} />
     <${ErrorNote} error=${state.error} retry=${state.reload} />
     ${state.data ? html`<p class="strong wrap">${state.data.subject}</p><${Preview} html=${state.data.html} text=${state.data.text} dark=${isDark()} title="The broadcast for one contact" />` : !state.error && html`<${Skeleton} lines=${6} />`}

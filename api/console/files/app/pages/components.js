@@ -46,6 +46,6 @@ export function Components() {
     <${Card} title="Icons"><ul class="row">${Object.keys(ICONS).map((name) => html`<li title=${name} key=${name}><${Icon} name=${name} size=${20} /></li>`)}</ul><//>
   </div>
   ${open === "dialog" && html`<${Dialog} title="A dialog" onClose=${close} foot=${html`<${Button} onClick=${close}>Cancel<//><${Button} kind="primary" onClick=${close}>Save<//>`}><p>Content.</p><//>`}
-  ${open === "confirm" && html`<${Confirm} title="Delete the domain hello.test?" typed="hello.test" confirm="Delete domain" action=${async () => {}} onClose=${close}>Mail from it is refused at once.<//>`}
+  ${open === "confirm" && html`<${Confirm} title="Delete the domain hello.test?" typed="hello.test" confirm="Delete domain" action=${async () => {}} onClose=${close}>Email from it is rejected immediately.<//>`}
   ${open === "secret" && html`<${SecretDialog} title="Your new key" secret="svc_live_…" onClose=${close} />`}`;
 }

@@ -5,12 +5,13 @@ import { isDark } from "../core/shell.js";
 import { Button, Card, Dialog, ErrorNote, Facts, fieldError, Form, Icon, Notice, PageHead, Segments, SelectField, TextField, toast } from "../core/ui.js";
 import { bytes, dateTime, html, instant, plural, useEffect, useMemo, useRef, useState } from "../core/view.js";
 import { findings } from "../parts/checks.js";
+import { ComposePreview } from "../parts/compose_preview.js";
 import { DataField, useLayout } from "../parts/live_preview.js";
 import { Preview } from "../parts/preview.js";
 import { parsedData } from "../parts/template_samples.js";
 
 const FIELDS = ["from", "to", "cc", "bcc", "subject", "text", "html", "template", "variables", "data", "stream", "tags", "scheduledAt", "attachments"];
-const SIMULATED = [["delivered", "is delivered"], ["bounced", "bounces"], ["deferred", "is delivered at the second attempt"], ["complained", "is delivered, then reported as spam"]];
+const SIMULATED = [["delivered", "is delivered"], ["bounced", "bounces"], ["deferred", "is delivered on the second attempt"], ["complained", "is delivered, then reported as spam"]];
 const MAX_FILE_BYTES = 10_000_000;
 const EMPTY = { from: "", to: "", cc: "", subject: "", text: "", html: "", template: "", variables: {}, data: "", stream: "", tags: "", scheduledAt: "", attachments: [] };
 
@@ -24,10 +25,11 @@ export function Compose({ service }) {
   const domains = useCall("GET /v1/domains", { query: { limit: 100 } });
   const streams = useCall("GET /v1/streams", { query: { limit: 100 } });
   const templates = useCall("GET /v1/templates", { query: { limit: 100 } });
+  const template = useCall("GET /v1/templates/{id}", { path: { id: draft.template } }, { skip: kind !== "template" || !draft.template }).data;
   const verified = (domains.data?.data ?? []).filter((one) => one.status === "verified");
   useEffect(() => { if (!draft.from && verified.length) set({ from: `${session.value.account.name} <hello@${verified[0].name}>` }); }, [verified.length]);
   const written = draft.subject || draft.text || draft.html;
-  useEffect(() => (written ? guardLeaving("The message was not sent. Leave the page and lose it?") : undefined), [Boolean(written)]);
+  useEffect(() => (written ? guardLeaving("This message wasn't sent. Leave and discard it?") : undefined), [Boolean(written)]);
   const body = useMemo(() => requestOf(draft, kind), [draft, kind]);
   const [check, checking] = useAction(() => call("POST /v1/emails", { body: { ...body, dryRun: true } }));
   const [send, sending] = useAction(() => call("POST /v1/emails", { body: { ...body, idempotencyKey: key.current } }));
@@ -50,25 +52,26 @@ export function Compose({ service }) {
   };
   const problem = (field) => fieldError(error, field);
   if (domains.data && verified.length === 0) {
-    return html`<${PageHead} title="Send a message" back=${["/messages", "Messages"]} /><${Notice} tone="warn" title="No domain is verified." action=${html`<${Button} to="/domains">Set up a domain<//>`}>A message needs a sender at a verified domain.<//>`;
+    return html`<${PageHead} title="Send a message" back=${["/messages", "Messages"]} /><${Notice} tone="warn" title="No domain is verified." action=${html`<${Button} to="/domains">Set up a domain<//>`}>You need a verified domain to send from.<//>`;
   }
-  return html`<${PageHead} title="Send a message" back=${["/messages", "Messages"]} lead="Before anything is sent, the service checks the message and shows what would go out." />
-    <${Form} onSubmit=${review}>
+  return html`<${PageHead} title="Send a message" back=${["/messages", "Messages"]} lead="You see a check and a preview before anything is sent." />
+    <div class="template-columns"><${Form} onSubmit=${review}>
       <${TextField} label="From" required value=${draft.from} onValue=${(from) => set({ from })} error=${problem("from")} hint=${`An address at ${verified.map((one) => one.name).slice(0, 3).join(", ") || "a verified domain"}, with or without a name.`} />
-      <${TextField} label="To" required value=${draft.to} onValue=${(to) => set({ to })} error=${problem("to")} hint="One or several addresses, separated by commas." />
+      <${TextField} label="To" required value=${draft.to} onValue=${(to) => set({ to })} error=${problem("to")} hint="One or more addresses, separated by commas." />
       <${Suggested} service=${service} onChoose=${(to) => set({ to })} />
-      <${Segments} label="Content" options=${[["written", "Write it"], ["template", "From a template"]]} value=${kind} onValue=${setKind} />
-      ${kind === "template" ? html`<${FromTemplate} draft=${draft} set=${set} templates=${templates.data?.data ?? []} problem=${problem} />` : html`<${Written} draft=${draft} set=${set} problem=${problem} />`}
+      <${Segments} label="Content" options=${[["written", "Write a message"], ["template", "Use a template"]]} value=${kind} onValue=${setKind} />
+      ${kind === "template" ? html`<${FromTemplate} draft=${draft} set=${set} template=${template} templates=${templates.data?.data ?? []} problem=${problem} />` : html`<${Written} draft=${draft} set=${set} problem=${problem} />`}
       <details><summary>More: copies, stream, tags, time, attachments</summary><div class="stack details-body">
         <${TextField} label="Copies (cc)" value=${draft.cc} onValue=${(cc) => set({ cc })} error=${problem("cc")} />
-        <${SelectField} label="Stream" value=${draft.stream} onValue=${(stream) => set({ stream })} options=${[["", "The default, transactional"], ...(streams.data?.data ?? []).map((one) => [one.id, one.name])]} error=${problem("stream")} />
-        <${TextField} label="Tags" value=${draft.tags} onValue=${(tags) => set({ tags })} error=${problem("tags")} hint="Separated by commas; find messages by them later." />
-        <${TextField} label="Send at" type="datetime-local" value=${draft.scheduledAt} onValue=${(scheduledAt) => set({ scheduledAt })} error=${problem("scheduledAt")} hint="Empty: now." />
+        <${SelectField} label="Stream" value=${draft.stream} onValue=${(stream) => set({ stream })} options=${[["", "Default (transactional)"], ...(streams.data?.data ?? []).map((one) => [one.id, one.name])]} error=${problem("stream")} />
+        <${TextField} label="Tags" value=${draft.tags} onValue=${(tags) => set({ tags })} error=${problem("tags")} hint="Separated by commas. You can search messages by tag." />
+        <${TextField} label="Send at" type="datetime-local" value=${draft.scheduledAt} onValue=${(scheduledAt) => set({ scheduledAt })} error=${problem("scheduledAt")} hint="Leave blank to send now." />
         <${Files} files=${draft.attachments} onFiles=${(attachments) => set({ attachments })} error=${problem("attachments")} />
       </div></details>
       <${ErrorNote} error=${error} fields=${FIELDS} />
       <div class="form-actions"><${Button} kind="primary" type="submit" icon="arrow-right" role="member" busy=${checking.busy}>Check and preview<//></div>
     <//>
+    <div class="compose-preview"><${ComposePreview} kind=${kind} draft=${draft} template=${draft.template ? template : null} values=${givenOf(draft)} data=${parsedData(draft.data).data ?? null} /></div></div>
     ${foreseen && html`<${Review} message=${foreseen.message} status=${foreseen.status} busy=${sending.busy} onSend=${finish} onClose=${() => setForeseen(null)} />`}`;
 }
 
@@ -98,7 +101,7 @@ function givenOf(draft) {
 /** Recipients for a try: one's own address, and those of the simulator. */
 function Suggested({ service, onChoose }) {
   const host = service.mailHost;
-  return html`<div class="row small"><span class="soft">To try:</span>
+  return html`<div class="row small"><span class="soft">Try it with:</span>
     <button type="button" class="link-button" onClick=${() => onChoose(session.value.user.email)}>yourself</button>
     ${host && SIMULATED.map(([name, does]) => html`<button type="button" class="link-button" title=${`A test recipient: the message ${does}`} onClick=${() => onChoose(`${name}@simulator.${host}`)}>${name}</button>`)}</div>`;
 }
@@ -109,11 +112,10 @@ function Written({ draft, set, problem }) {
     <${TextField} label="HTML" rows=${6} mono spellcheck=${false} value=${draft.html} onValue=${(value) => set({ html: value })} error=${problem("html")} hint="Text, HTML or both." />`;
 }
 
-function FromTemplate({ draft, set, templates, problem }) {
-  const state = useCall("GET /v1/templates/{id}", { path: { id: draft.template } }, { skip: !draft.template });
-  const layout = useLayout(state.data?.layout);
-  const own = state.data?.variables ?? [];
-  const variables = [...own, ...(state.data?.layout && layout ? layout.variables : []).filter((one) => !own.some((other) => other.name === one.name))];
+function FromTemplate({ draft, set, template, templates, problem }) {
+  const layout = useLayout(template?.layout);
+  const own = template?.variables ?? [];
+  const variables = [...own, ...(template?.layout && layout ? layout.variables : []).filter((one) => !own.some((other) => other.name === one.name))];
   const { data } = parsedData(draft.data);
   return html`<${SelectField} label="Template" required value=${draft.template} onValue=${(template) => set({ template, variables: {}, data: "" })} options=${[["", "Choose a template"], ...templates.map((one) => [one.id, one.name ?? one.id])]} error=${problem("template")} />
     ${variables.map((one) => html`<${TextField} key=${one.name} label=${`{{${one.name}}}`} required=${(one.required && one.default === null && !Object.hasOwn(data ?? {}, one.name)) ?? false} value=${draft.variables[one.name] ?? ""} onValue=${(value) => set({ variables: { ...draft.variables, [one.name]: value } })} />`)}
@@ -126,7 +128,7 @@ function Files({ files, onFiles, error }) {
   const add = async (event) => {
     const chosen = [...event.currentTarget.files];
     const large = chosen.find((file) => file.size > MAX_FILE_BYTES);
-    setRefused(large ? `${large.name} has ${bytes(large.size)}; at most ${bytes(MAX_FILE_BYTES)} can be attached here.` : null);
+    setRefused(large ? `${large.name} has ${bytes(large.size)}; the limit here is ${bytes(MAX_FILE_BYTES)}. Attach a smaller file.` : null);
     const read = await Promise.all(chosen.filter((file) => file.size <= MAX_FILE_BYTES).map(async (file) => ({ filename: file.name, contentType: file.type || "application/octet-stream", size: file.size, content: await base64(file) })));
     onFiles([...files, ...read]);
   };
@@ -148,10 +150,10 @@ function Review({ message, status, busy, onSend, onClose }) {
   const suppressed = useSuppressed(recipients);
   const allowance = useCall("GET /v1/me", { quiet: true });
   const left = allowance.data?.sending.remainingToday;
-  const foot = html`<${Button} onClick=${onClose}>Go on editing<//><${Button} kind="primary" icon="send" busy=${busy} onClick=${onSend}>${status === "scheduled" ? "Schedule" : "Send"} to ${plural(recipients.length, "recipient")}<//>`;
-  return html`<${Dialog} title="Before it is sent" wide onClose=${onClose} foot=${foot}>
-    <${Facts} items=${[["Subject", message.subject || "(empty)"], ["To", recipients.join(", ")], ["Size", `${bytes(message.sizeBytes)} as sent`], message.scheduledAt && ["At", dateTime(message.scheduledAt)], left != null && ["Allowance", `${plural(left, "message")} left today; this takes ${recipients.length}`]]} />
-    ${suppressed.length > 0 && html`<${Notice} tone="warn" title="Suppressed:">${suppressed.join(", ")} will get nothing.<//>`}
+  const foot = html`<${Button} onClick=${onClose}>Keep editing<//><${Button} kind="primary" icon="send" busy=${busy} onClick=${onSend}>${status === "scheduled" ? "Schedule" : "Send"} to ${plural(recipients.length, "recipient")}<//>`;
+  return html`<${Dialog} title="Check before sending" wide onClose=${onClose} foot=${foot}>
+    <${Facts} items=${[["Subject", message.subject || "(empty)"], ["To", recipients.join(", ")], ["Size", `${bytes(message.sizeBytes)} as sent`], message.scheduledAt && ["At", dateTime(message.scheduledAt)], left != null && ["Allowance", `${plural(left, "message")} left today; this message uses ${recipients.length}`]]} />
+    ${suppressed.length > 0 && html`<${Notice} tone="warn" title="Suppressed:">${suppressed.join(", ")} won't get this message.<//>`}
     <ul class="stack-tight">${findings(message).map((one) => html`<li class="row"><span class=${one.tone}><${Icon} name=${one.tone === "good" ? "circle-check" : "triangle-alert"} /></span><span class="grow">${one.text}</span></li>`)}</ul>
     <${Preview} html=${message.html} text=${message.text} dark=${isDark()} title="Preview" />
   <//>`;

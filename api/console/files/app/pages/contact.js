@@ -15,14 +15,14 @@ export function Contact({ id }) {
   const contact = state.data;
   const back = ["/contacts", "Contacts"];
   if (!contact) return html`<${PageHead} title="Contact" back=${back} />${state.error ? html`<${ErrorNote} error=${state.error} retry=${state.reload} />` : html`<${Skeleton} lines=${8} />`}`;
-  const actions = html`${!contact.confirmed && html`<${Button} icon="mail" role="member" onClick=${() => setOpen("confirm")}>Mail confirmation link<//>`}<${Button} danger icon="trash-2" role="member" onClick=${() => setOpen("delete")}>Delete contact<//>`;
+  const actions = html`${!contact.confirmed && html`<${Button} icon="mail" role="member" onClick=${() => setOpen("confirm")}>Send confirmation link<//>`}<${Button} danger icon="trash-2" role="member" onClick=${() => setOpen("delete")}>Delete contact<//>`;
   return html`<${PageHead} title=${contact.email} lead=${contact.name} back=${back} actions=${actions} />
     <div class="stack">${contact.suppressed && html`<${Suppressed} contact=${contact} />`}
-      ${!contact.confirmed && html`<${Notice} tone="warn" title="Not confirmed.">A link to confirm was mailed. Broadcasts skip the contact until the person follows it; then its consent becomes signed up.<//>`}
+      ${!contact.confirmed && html`<${Notice} tone="warn" title="Not confirmed.">A confirmation link was sent. Broadcasts skip this contact until it is used; then the consent becomes signed up.<//>`}
       <div class="columns"><div class="stack"><${EditContact} key=${contact.id} contact=${contact} onSaved=${state.reload} /></div>
         <div class="stack"><${ConsentCard} contact=${contact} /><${Memberships} contact=${contact} lists=${lists} onChanged=${state.reload} /></div></div></div>
     ${open === "confirm" && html`<${MailConfirmation} contact=${contact} onClose=${() => { setOpen(null); state.reload(); }} />`}
-    ${open === "delete" && html`<${Confirm} title=${`Delete ${contact.email}?`} confirm="Delete contact" action=${() => call("DELETE /v1/contacts/{id}", { path: { id } })} onClose=${(done) => { setOpen(null); if (done) { toast(`${contact.email} is deleted`); go("/contacts"); } }}>Its fields, consent and memberships are deleted. Messages sent to it stay in the log. ${contact.suppressed ? "Its suppression stays, so that a new import can't mail it." : ""}<//>`}`;
+    ${open === "delete" && html`<${Confirm} title=${`Delete ${contact.email}?`} confirm="Delete contact" action=${() => call("DELETE /v1/contacts/{id}", { path: { id } })} onClose=${(done) => { setOpen(null); if (done) { toast(`${contact.email} is deleted`); go("/contacts"); } }}>The contact's fields, consent and list memberships are deleted. Messages already sent stay in the log. ${contact.suppressed ? "The suppression is kept, so a new import can't email the address." : ""}<//>`}`;
 }
 
 function Suppressed({ contact }) {
@@ -36,7 +36,7 @@ function ConsentCard({ contact }) {
     ["Consent", html`<${Chip} tone="">${contact.consent}<//> <span class="small soft">${CONSENT_TEXTS[contact.consent]}</span>`],
     ["Given", html`<${Time} at=${contact.consentAt} />`],
     ["Recorded by", who],
-    ["Confirmed by mail", contact.confirmed ? "Not needed, or done" : "Waits for the person"],
+    ["Confirmed by email", contact.confirmed ? "Not needed, or done" : "Waiting for confirmation"],
     ["Created", html`<${Time} at=${contact.createdAt} />`],
     ["Changed", html`<${Time} at=${contact.updatedAt} />`],
     ["Id", html`<${CopyLine} text=${contact.id} />`],
@@ -47,7 +47,7 @@ function ConsentCard({ contact }) {
 function EditContact({ contact, onSaved }) {
   const [draft, setDraft] = useState(null); // {name, rows} once changed
   const shown = draft ?? { name: contact.name ?? "", rows: rowsOf(contact.fields) };
-  useEffect(() => (draft ? guardLeaving("Leave without saving the contact?") : undefined), [Boolean(draft)]);
+  useEffect(() => (draft ? guardLeaving("This contact has unsaved changes. Leave and discard them?") : undefined), [Boolean(draft)]);
   const [save, { busy, error }] = useAction(() => call("PATCH /v1/contacts/{id}", { path: { id: contact.id }, body: { name: shown.name.trim() || null, fields: changes(contact.fields, fieldsOf(shown.rows)) } }));
   const submit = async () => {
     if ((await save()) === undefined) return;
@@ -80,7 +80,7 @@ function Memberships({ contact, lists, onChanged }) {
   });
   const name = (id) => all.find((one) => one.id === id)?.name ?? id;
   return html`<${Card} title="Lists"><div class="stack-tight">
-    ${contact.lists.length === 0 && html`<p class="soft">The contact is on no list.</p>`}
+    ${contact.lists.length === 0 && html`<p class="soft">This contact isn't on any list.</p>`}
     <ul class="stack-tight">${contact.lists.map((id) => html`<li class="row-wide" key=${id}><a href=${href(`/lists/${id}`)}>${name(id)}</a>${contact.optedOutOf.includes(id) && html`<${Chip} tone="warn">opted out<//>`}<${Button} kind="quiet" icon="x" role="member" label=${`Remove from ${name(id)}`} onClick=${() => change("remove", id)} /></li>`)}</ul>
     ${others.length > 0 && html`<div class="row"><div class="grow"><${SelectField} label="List to add" hideLabel value=${chosen} onValue=${setChosen} options=${[["", "Choose a list"], ...others.map((one) => [one.id, one.name])]} /></div><${Button} role="member" busy=${busy} disabled=${!chosen} onClick=${() => change("add", chosen)}>Add to list<//></div>`}
     <${ErrorNote} error=${error} /></div><//>`;
@@ -92,10 +92,10 @@ function MailConfirmation({ contact, onClose }) {
   const [send, { busy, error }] = useAction(() => call("POST /v1/contacts/{id}/confirmation", { path: { id: contact.id }, body: { from, locale } }));
   const submit = async () => {
     if ((await send()) === undefined) return;
-    toast(`A link is on its way to ${contact.email}`);
+    toast(`Confirmation link sent to ${contact.email}`);
     onClose();
   };
-  return html`<${Dialog} title="Mail another confirmation link" onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Send link<//>`}>
-    <${Form} onSubmit=${submit}><p>The former link stops working. At most 5 mails go to one contact, a minute apart.</p>
+  return html`<${Dialog} title="Send another confirmation link" onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Send link<//>`}>
+    <${Form} onSubmit=${submit}><p>The previous link stops working. You can send a contact at most 5 of these emails, one per minute.</p>
       <${SenderField} value=${from} onValue=${setFrom} error=${fieldError(error, "from")} /><${LocaleField} value=${locale} onValue=${setLocale} /><${ErrorNote} error=${error} fields=${["from"]} /><//><//>`;
 }

@@ -10,7 +10,7 @@ import { csvText } from "../parts/csv_text.js";
 import { dryRun, sendAll } from "../parts/import_run.js";
 
 const MAX_FILE_BYTES = 500_000_000;
-const AS = [["email", "Address"], ["name", "Name"], ["field", "Field"], ["skip", "Leave out"]];
+const AS = [["email", "Address"], ["name", "Name"], ["field", "Field"], ["skip", "Skip"]];
 
 export function ContactImport() {
   const [file, setFile] = useState(null); // {file, header, rows}
@@ -20,7 +20,7 @@ export function ContactImport() {
   const [run, setRun] = useState({ step: "map" }); // map, checking, checked, sending, done
   const abort = useRef(null);
   const busy = run.step === "checking" || run.step === "sending";
-  useEffect(() => (busy ? guardLeaving("Leave and stop the import? What was sent stays.") : undefined), [busy]);
+  useEffect(() => (busy ? guardLeaving("Leave and stop the import? Rows already imported are kept.") : undefined), [busy]);
   useEffect(() => () => abort.current?.abort(), []);
   const choose = async (chosen) => {
     setFault(null);
@@ -53,7 +53,7 @@ export function ContactImport() {
     setRun({ step: "map" });
   };
   const wrong = file && mappingFault(columns);
-  return html`<${PageHead} title="Import contacts" back=${["/contacts", "Contacts"]} lead="The file is read in your browser and sent in batches of 1,000. Contacts with known addresses are merged; nothing lifts a suppression." />
+  return html`<${PageHead} title="Import contacts" back=${["/contacts", "Contacts"]} lead="Your browser reads the file and sends it in batches of 1,000. Existing contacts are merged. Suppressed addresses stay suppressed." />
     <div class="stack">
       ${run.step !== "done" && html`<${ChooseFile} onFile=${choose} fault=${fault} file=${file} disabled=${busy} />`}
       ${file && run.step !== "done" && html`<${MapColumns} file=${file} columns=${columns} onColumns=${change} disabled=${busy} fault=${wrong} />
@@ -65,22 +65,22 @@ export function ContactImport() {
 
 async function preview(file) {
   if (file.size === 0) throw new Error("The file is empty.");
-  if (file.size > MAX_FILE_BYTES) throw new Error(`The file has ${bytes(file.size)}; at most ${bytes(MAX_FILE_BYTES)} are read. Split it.`);
+  if (file.size > MAX_FILE_BYTES) throw new Error(`The file has ${bytes(file.size)}; the limit is ${bytes(MAX_FILE_BYTES)}. Split it into smaller files.`);
   for await (const { rows } of csvPieces(file)) {
     if (rows.length) return { file, header: rows[0], rows: rows.slice(1, 4) };
   }
-  throw new Error("The file has no header line. Name the columns in its first line.");
+  throw new Error("The file has no header row. Name the columns in its first line.");
 }
 
 function ChooseFile({ onFile, fault, file, disabled }) {
-  return html`<${Card} title="1. File"><${Field} label="CSV file" error=${fault} hint="With a header line; separated by commas, semicolons or tabs; UTF-8, UTF-16 or Windows-1252.">${(attributes) => html`<input type="file" accept=".csv,.tsv,.txt,text/csv" disabled=${disabled} ...${attributes} onChange=${(event) => onFile(event.currentTarget.files[0])} />`}<//>
+  return html`<${Card} title="1. File"><${Field} label="CSV file" error=${fault} hint="With a header row. Commas, semicolons or tabs; UTF-8, UTF-16 or Windows-1252.">${(attributes) => html`<input type="file" accept=".csv,.tsv,.txt,text/csv" disabled=${disabled} ...${attributes} onChange=${(event) => onFile(event.currentTarget.files[0])} />`}<//>
     ${file && html`<p class="soft small">${file.file.name}, ${bytes(file.file.size)}, ${plural(file.header.length, "column")}</p>`}<//>`;
 }
 
 function MapColumns({ file, columns, onColumns, disabled, fault }) {
   const set = (at, change) => onColumns(columns.map((one, place) => (place === at ? { ...one, ...change } : one)));
   return html`<${Card} title="2. Columns" flush>${fault && html`<div class="card-body"><${Notice} tone="warn">${fault}<//></div>`}
-    <div class="table-frame" tabindex="0" role="region" aria-label="Columns"><table class="table cards"><caption class="visually-hidden">Columns of the file</caption>
+    <div class="table-frame" tabindex="0" role="region" aria-label="Columns"><table class="table cards"><caption class="visually-hidden">Columns in the file</caption>
     <thead><tr><th scope="col">Column</th><th scope="col">Examples</th><th scope="col">Becomes</th><th scope="col">Field</th></tr></thead>
     <tbody>${columns.map((column, at) => { const title = file.header[at] || `column ${at + 1}`; return html`<tr key=${at}>
       <td class="strong"><span class="wrap address">${title}</span></td>
@@ -93,7 +93,7 @@ function Options({ options, onOptions, disabled }) {
   const lists = useCall("GET /v1/lists", { query: { limit: 100 } });
   const set = (change) => onOptions({ ...options, ...change });
   return html`<${Card} title="3. Consent and list"><div class="columns">
-    <${SelectField} label="Consent of all these people" disabled=${disabled} value=${options.consent} onValue=${(consent) => set({ consent })} options=${[["", "Choose how you got it"], ...CONSENTS]} hint=${CONSENT_TEXTS[options.consent] ?? "Mail without consent brings complaints, and complaints stop your sending. A stronger consent that a contact has stays."} />
+    <${SelectField} label="Consent of these contacts" disabled=${disabled} value=${options.consent} onValue=${(consent) => set({ consent })} options=${[["", "Choose how you got consent"], ...CONSENTS]} hint=${CONSENT_TEXTS[options.consent] ?? "Emails without consent bring complaints, and complaints can stop your sending. A contact keeps a stronger consent it already has."} />
     <${SelectField} label="Add to list" disabled=${disabled} value=${options.list} onValue=${(list) => set({ list })} options=${[["", "No list"], ...(lists.data?.data ?? []).map((one) => [one.id, one.name])]} /></div>
     <${ErrorNote} error=${lists.error} retry=${lists.reload} /><//>`;
 }
@@ -101,11 +101,11 @@ function Options({ options, onOptions, disabled }) {
 function Actions({ run, wrong, consent, onCheck, onSend, onCancel }) {
   const busy = run.step === "checking" || run.step === "sending";
   const { result } = run;
-  const sendWhy = consent ? (result?.valid ? undefined : "No row can be imported.") : "Choose the consent first.";
+  const sendWhy = consent ? (result?.valid ? undefined : "There is no valid row to import.") : "Choose the consent first.";
   return html`<${Card} title="4. Check and import"><div class="stack">
     ${run.fault && html`<${Notice} tone="bad">${run.fault}<//>`}<${ErrorNote} error=${run.error} />
     ${busy && html`<div class="stack-tight"><p role="status">${run.step === "checking" ? "Checking the file" : "Sending"}: ${percent(run.share ?? 0, 0)}${run.totals ? `, ${number(run.totals.sent)} contacts sent` : ""}</p><progress class="progress" aria-label="Progress" value=${run.share ?? 0} max="1"></progress></div>`}
-    ${run.step === "checked" && html`<${Figures} items=${[["Can be imported", number(result.valid)], ["Repeated, merged", number(result.duplicates)], ["Not valid, left out", number(result.invalid)]]} /><${Faults} faults=${result.faults} count=${result.invalid + result.duplicates} name="check-of-contacts.csv" />`}
+    ${run.step === "checked" && html`<${Figures} items=${[["Can be imported", number(result.valid)], ["Duplicates, merged", number(result.duplicates)], ["Invalid, skipped", number(result.invalid)]]} /><${Faults} faults=${result.faults} count=${result.invalid + result.duplicates} name="check-of-contacts.csv" />`}
     <div class="form-actions">
       ${busy ? html`<${Button} icon="x" onClick=${onCancel}>Cancel<//>` : html`<${Button} kind=${run.step === "checked" ? "plain" : "primary"} why=${wrong ?? undefined} onClick=${onCheck}>${run.step === "checked" ? "Check again" : "Check the file"}<//>`}
       ${run.step === "checked" && html`<${Button} kind="primary" icon="upload" role="member" why=${sendWhy} onClick=${onSend}>Import ${plural(result.valid, "contact")}<//>`}
@@ -122,11 +122,11 @@ function Faults({ faults, count, name }) {
 
 function Result({ run, list, onAgain }) {
   const { result } = run;
-  return html`<${Card} title=${run.cancelled ? "Import cancelled" : run.error || run.fault ? "Import stopped" : "Import finished"}><div class="stack">
-    ${run.cancelled && html`<${Notice} tone="warn">What was sent before stays. The same file can be imported again: contacts are merged by address.<//>`}
+  return html`<${Card} title=${run.cancelled ? "Import canceled" : run.error || run.fault ? "Import stopped" : "Import finished"}><div class="stack">
+    ${run.cancelled && html`<${Notice} tone="warn">Rows already imported are kept. You can import the same file again; contacts are merged by address.<//>`}
     ${run.fault && html`<${Notice} tone="bad">${run.fault}<//>`}<${ErrorNote} error=${run.error} />
-    ${result && html`<${Figures} items=${[["Created", number(result.created)], ["Changed", number(result.updated)], ["Unchanged", number(result.unchanged)], ["Not valid", number(result.invalid)], ["Suppressed", number(result.suppressed), "stay suppressed"], ["Over the plan's limit", number(result.overLimit), "not created"]]} />
-      ${result.overLimit > 0 && html`<${Notice} tone="warn" action=${html`<${Button} to="/billing">Plans<//>`}>The plan's limit of contacts is reached, so ${plural(result.overLimit, "contact was", "contacts were")} not created.<//>`}
+    ${result && html`<${Figures} items=${[["Created", number(result.created)], ["Changed", number(result.updated)], ["Unchanged", number(result.unchanged)], ["Not valid", number(result.invalid)], ["Suppressed", number(result.suppressed), "stay suppressed"], ["Over the plan limit", number(result.overLimit), "not created"]]} />
+      ${result.overLimit > 0 && html`<${Notice} tone="warn" action=${html`<${Button} to="/billing">Plans<//>`}>You've reached your plan's contact limit, so ${plural(result.overLimit, "contact was", "contacts were")} not created.<//>`}
       <${Faults} faults=${result.faults} count=${result.invalid} name="refused-contacts.csv" />`}
     <div class="form-actions"><${Button} kind="primary" to=${list ? `/lists/${list}` : "/contacts"}>${list ? "Show the list" : "Show contacts"}<//><${Button} onClick=${onAgain}>Import another file<//></div></div><//>`;
 }

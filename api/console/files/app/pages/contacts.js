@@ -38,7 +38,7 @@ export function Contacts() {
     ${open === "delete" && html`<${DeleteContacts} ids=${[...chosen]} onClose=${close} />`}`;
 }
 
-const exportItems = (list) => [["csv", "CSV"], ["ndjson", "JSON, one object a line"]].map(([format, text]) => ({ text: list ? `${text}, this list` : text, icon: "download", onSelect: () => save(format, list) }));
+const exportItems = (list) => [["csv", "CSV"], ["ndjson", "NDJSON, one contact per line"]].map(([format, text]) => ({ text: list ? `${text}, this list` : text, icon: "download", onSelect: () => save(format, list) }));
 
 async function save(format, list) {
   try {
@@ -59,12 +59,12 @@ const columns = (names) => [
 ];
 
 function NoMatch() {
-  return html`<${Empty} icon="search" title="No contact matches" action=${html`<${Button} onClick=${() => setQuery({ search: null, list: null })}>Clear filters<//>`}>The search looks anywhere in the address and the name.<//>`;
+  return html`<${Empty} icon="search" title="No contact matches" action=${html`<${Button} onClick=${() => setQuery({ search: null, list: null })}>Clear filters<//>`}>The search covers the whole address and name.<//>`;
 }
 
 function NoContacts({ onNew }) {
   const curl = `curl ${window.location.origin}/v1/contacts -H "Authorization: Bearer $KEY" \\\n  -H "Content-Type: application/json" -d '{"email": "ann@example.com", "consent": "signed_up"}'`;
-  return html`<${Empty} icon="users" title="No contacts yet" curl=${curl} action=${html`<div class="row"><${Button} kind="primary" icon="plus" role="member" onClick=${onNew}>New contact<//><${Button} icon="upload" role="member" to="/contacts/import">Import CSV<//></div>`}>Contacts are the people whom broadcasts reach. Each has a consent: say how you got it, and broadcasts stay welcome.<//>`;
+  return html`<${Empty} icon="users" title="No contacts yet" curl=${curl} action=${html`<div class="row"><${Button} kind="primary" icon="plus" role="member" onClick=${onNew}>New contact<//><${Button} icon="upload" role="member" to="/contacts/import">Import CSV<//></div>`}>Contacts are the people your broadcasts go to. Record how each one gave consent, and your broadcasts stay welcome.<//>`;
 }
 
 function NewContact({ lists, list, onClose }) {
@@ -75,7 +75,7 @@ function NewContact({ lists, list, onClose }) {
   const submit = async () => {
     const made = await create();
     if (made === undefined) return;
-    toast(draft.confirm ? `${made.email} is created and gets a link to confirm` : `${made.email} is created`);
+    toast(draft.confirm ? `${made.email} created; a confirmation link was sent` : `${made.email} created`);
     onClose(made.id);
   };
   const flip = (id, on) => set({ lists: on ? [...draft.lists, id] : draft.lists.filter((one) => one !== id) });
@@ -87,9 +87,9 @@ function NewContact({ lists, list, onClose }) {
       <${SelectField} label="Consent" value=${draft.consent} onValue=${(consent) => set({ consent })} options=${CONSENTS} hint=${CONSENT_TEXTS[draft.consent]} />
       <${FieldsEditor} rows=${rows} onRows=${setRows} error=${fieldError(error, "fields")} />
       ${lists.length > 0 && html`<fieldset><legend>Lists</legend>${lists.map((one) => html`<${CheckField} label=${one.name} checked=${draft.lists.includes(one.id)} onChecked=${(on) => flip(one.id, on)} />`)}</fieldset>`}
-      <${CheckField} label="Mail a link to confirm" hint="Broadcasts skip the contact until the person follows the link." checked=${draft.confirm} onChecked=${(confirm) => set({ confirm })} />
+      <${CheckField} label="Send a confirmation link" hint="Broadcasts skip the contact until the link is used." checked=${draft.confirm} onChecked=${(confirm) => set({ confirm })} />
       ${draft.confirm && html`<${SenderField} value=${draft.from} onValue=${(from) => set({ from })} error=${fieldError(error, "from")} /><${LocaleField} value=${draft.locale} onValue=${(locale) => set({ locale })} />`}
-      ${known ? html`<p>The address belongs to a contact already. <a href=${`./contacts/${known}`} onClick=${(event) => { event.preventDefault(); onClose(known); }}>Show the contact</a></p>` : html`<${ErrorNote} error=${error} fields=${["email", "name", "fields", "from"]} />`}
+      ${known ? html`<p>A contact with this address already exists. <a href=${`./contacts/${known}`} onClick=${(event) => { event.preventDefault(); onClose(known); }}>Show the contact</a></p>` : html`<${ErrorNote} error=${error} fields=${["email", "name", "fields", "from"]} />`}
     <//><//>`;
 }
 
@@ -105,11 +105,11 @@ function AddToList({ ids, lists, onClose }) {
   const submit = async () => {
     const reply = await add();
     if (reply === undefined) return;
-    toast(`${plural(reply.added, "contact")} added, ${number(reply.already)} were members`);
+    toast(`${plural(reply.added, "contact")} added, ${number(reply.already)} were already on the list`);
     onClose(true);
   };
-  return html`<${Dialog} title=${`Add ${plural(ids.length, "contact")} to a list`} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} why=${list ? null : "There is no list yet. Create one first."} onClick=${submit}>Add<//>`}>
-    ${lists.length ? html`<${SelectField} label="List" value=${list} onValue=${setList} options=${lists.map((one) => [one.id, one.name])} />` : html`<p>There is no list yet. Create one on the page of lists.</p><${Button} to="/lists">Show lists<//>`}
+  return html`<${Dialog} title=${`Add ${plural(ids.length, "contact")} to a list`} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} why=${list ? null : "You have no list yet. Create one first."} onClick=${submit}>Add<//>`}>
+    ${lists.length ? html`<${SelectField} label="List" value=${list} onValue=${setList} options=${lists.map((one) => [one.id, one.name])} />` : html`<p>You have no list yet. Create one first.</p><${Button} to="/lists">Show lists<//>`}
     <${ErrorNote} error=${error} /><//>`;
 }
 
@@ -125,5 +125,5 @@ function DeleteContacts({ ids, onClose }) {
     if (ok) toast(`${plural(ids.length, "contact")} deleted`);
     onClose(ok || done > 0);
   };
-  return html`<${Confirm} title=${`Delete ${plural(ids.length, "contact")}?`} confirm="Delete contacts" typed=${ids.length > 10 ? String(ids.length) : undefined} action=${remove} onClose=${end}>Their fields, consent and memberships are deleted. Suppressions of their addresses stay, so that nobody gets unwanted mail after a new import.${done > 0 ? ` ${number(done)} deleted so far.` : ""}<//>`;
+  return html`<${Confirm} title=${`Delete ${plural(ids.length, "contact")}?`} confirm="Delete contacts" typed=${ids.length > 10 ? String(ids.length) : undefined} action=${remove} onClose=${end}>Their fields, consent and list memberships are deleted. Suppressions are kept, so a new import can't email people who opted out.${done > 0 ? ` ${number(done)} deleted so far.` : ""}<//>`;
 }

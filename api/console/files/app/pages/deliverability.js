@@ -19,9 +19,9 @@ export function Deliverability({ part = "delivery" }) {
   const allowed = me.data ? PERIODS.filter(([value]) => Number(value) <= me.data.analyticsDays) : PERIODS;
   const View = { __proto__: null, delivery: Delivery, messages: MessagesTab, bounces: BouncesTab, dmarc: Dmarc, tls: Tls }[part] ?? Delivery;
   const period = html`<${SelectField} label="Period" hideLabel value=${days} onValue=${(value) => setQuery({ days: value })} options=${allowed} />`;
-  return html`<${PageHead} title="Deliverability" lead="What happened to mail at the servers that receive it, and what they report." actions=${part === "tls" ? null : period} />
+  return html`<${PageHead} title="Deliverability" lead="How mailbox providers handled your email, and what they report." actions=${part === "tls" ? null : period} />
     <${Tabs} label="Deliverability" items=${TABS} current=${part} onSelect=${(key) => go(key === "delivery" ? "/deliverability" : `/deliverability/${key}`, { query: days === "7" ? {} : { days } })} />
-    ${me.data && Number(days) > me.data.analyticsDays && html`<${Notice} tone="warn">The plan ${me.data.plan} shows ${plural(me.data.analyticsDays, "day")}.<//>`}
+    ${me.data && Number(days) > me.data.analyticsDays && html`<${Notice} tone="warn">Your plan (${me.data.plan}) includes ${plural(me.data.analyticsDays, "day")}.<//>`}
     <${View} days=${days} />`;
 }
 
@@ -54,8 +54,8 @@ function Delivery({ days }) {
       <${SearchField} label="Tag" value=${tag} onValue=${(value) => setQuery({ tag: value })} />
       <${Button} icon="download" disabled=${!state.rows.length} onClick=${() => saveDelivery(filters)}>Save as CSV<//>
     </div>
-    <${Table} label=${groupBy === "domain" ? "Deliveries by receiving domain" : "Deliveries by tag"} columns=${columns} state=${state} rowKey=${name} empty=${html`<${Empty} icon="chart-line" title=${filtered ? "Nothing matches" : "No mail in this period"} action=${filtered ? html`<${Button} onClick=${() => setQuery({ stream: null, tag: null })}>Remove the filters<//>` : html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Each row will show how much a receiving domain took, how fast, and what it refused.<//>`} />
-    <p class="small soft note">A delivery is one recipient, counted on the UTC day on which its message was accepted. Times leave out what bounced later; they are exact to 1%.</p>`;
+    <${Table} label=${groupBy === "domain" ? "Deliveries by receiving domain" : "Deliveries by tag"} columns=${columns} state=${state} rowKey=${name} empty=${html`<${Empty} icon="chart-line" title=${filtered ? "Nothing matches" : "No mail in this period"} action=${filtered ? html`<${Button} onClick=${() => setQuery({ stream: null, tag: null })}>Remove the filters<//>` : html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Each row shows how much email a receiving domain accepted, how fast, and what it rejected.<//>`} />
+    <p class="small soft note">A delivery is one recipient, counted on the UTC day its message was accepted. Times exclude later bounces and are accurate to 1%.</p>`;
 }
 
 /** A rate with its colour: green from `good`, amber from `fair`. */
@@ -78,7 +78,7 @@ async function saveDelivery(filters) {
   }
   const names = [filters.groupBy, "deliveries", "settled", "delivered", "bounced", "failed", "complained", "deliveryRate", "p50Ms", "p95Ms", "samples"];
   saveFile(new Blob([csvText([names, ...rows.map((row) => names.map((name) => row[name]))])], { type: "text/csv" }), `delivery-${filters.days}-days.csv`);
-  if (cursor) toast(`The file holds the first ${number(rows.length)} rows.`, { tone: "info" });
+  if (cursor) toast(`The file contains the first ${number(rows.length)} rows.`, { tone: "info" });
 }
 
 function Dmarc({ days }) {
@@ -89,12 +89,12 @@ function Dmarc({ days }) {
   if (error && !data) return html`${choice}<${ErrorNote} error=${error} retry=${reload} />`;
   if (!data) return html`${choice}<${Skeleton} lines=${8} />`;
   if (data.reports === 0) {
-    return html`${choice}<div class="card"><${Empty} icon="shield-check" title="No DMARC reports in this period" action=${html`<${Button} to="/domains">See the DMARC record<//>`}>Mailbox providers send a report a day to the address in your domain's DMARC record. Each names the servers that sent mail in your name, and whether it was aligned.<//></div>`;
+    return html`${choice}<div class="card"><${Empty} icon="shield-check" title="No DMARC reports in this period" action=${html`<${Button} to="/domains">See the DMARC record<//>`}>Mailbox providers send a daily report to the address in your domain's DMARC record. It lists the servers that sent email in your name and whether it was aligned.<//></div>`;
   }
   const strangers = data.data.filter((row) => !row.ours && row.messages > row.aligned);
   const failing = data.data.filter((row) => row.ours && row.messages > row.aligned);
   const columns = [
-    { title: "Source", cell: (row) => html`<code>${row.sourceIp}</code> ${row.ours ? html`<${Chip} tone="accent">this service<//>` : null}` },
+    { title: "Source", cell: (row) => html`<code>${row.sourceIp}</code> ${row.ours ? html`<${Chip} tone="accent">this instance<//>` : null}` },
     { title: "Messages", end: true, cell: (row) => number(row.messages) },
     { title: "Aligned", end: true, cell: (row) => html`<${Rate} value=${row.alignmentRate} good=${0.98} fair=${0.9} />` },
     { title: "SPF", end: true, cell: (row) => number(row.spfAligned) },
@@ -105,9 +105,9 @@ function Dmarc({ days }) {
     { title: "Streams that failed", cell: (row) => (row.failedStreams.length ? row.failedStreams.join(", ") : html`<span class="soft">–</span>`) },
   ];
   return html`${choice}<div class="stack">
-    <${Figures} items=${[["Messages", shortNumber(data.messages), plural(data.reports, "report")], ["Aligned", percent(data.alignmentRate), "SPF or DKIM matches the From domain"], ["Sources", number(data.data.length + (data.others?.sources ?? 0)), `${number(strangers.length)} of others with failures`]]} />
-    ${failing.length > 0 && html`<${Notice} tone="bad" title="Mail of this service is not aligned.">${`${failing.map((row) => row.sourceIp).join(", ")}: check the domain's records under `}<a href=${href("/domains")}>Domains</a>.<//>`}
-    ${failing.length === 0 && strangers.length > 0 && html`<${Notice} tone="warn" title=${`${plural(strangers.length, "source")} of others sent unaligned mail in your name.`}>Sources that you know need DKIM or SPF for your domain. For the others, move the DMARC policy to quarantine, then to reject.<//>`}
+    <${Figures} items=${[["Messages", shortNumber(data.messages), plural(data.reports, "report")], ["Aligned", percent(data.alignmentRate), "SPF or DKIM matches the From domain"], ["Sources", number(data.data.length + (data.others?.sources ?? 0)), `${number(strangers.length)} others with failures`]]} />
+    ${failing.length > 0 && html`<${Notice} tone="bad" title="Email from this instance is not aligned.">${`${failing.map((row) => row.sourceIp).join(", ")}: check the domain's records under `}<a href=${href("/domains")}>Domains</a>.<//>`}
+    ${failing.length === 0 && strangers.length > 0 && html`<${Notice} tone="warn" title=${`${plural(strangers.length, "source")} of others sent unaligned mail in your name.`}>Set up DKIM or SPF for the sources you know. To block the others, change the DMARC policy to quarantine, then to reject.<//>`}
     <${Table} label="Sources in DMARC reports" columns=${columns} rowKey=${(row) => row.sourceIp} state=${{ rows: data.data, loading: false, error, reload }} />
     ${data.others && html`<p class="small soft">${plural(data.others.sources, "more source")} with ${plural(data.others.messages, "message")}, ${percent(data.others.alignmentRate)} aligned.</p>`}
   </div>`;
@@ -129,9 +129,9 @@ function Tls() {
   if (error && !data) return html`<${ErrorNote} error=${error} retry=${reload} />`;
   if (!data) return html`<${Skeleton} lines=${8} />`;
   if (data.reports === 0) {
-    return html`<div class="card"><${Empty} icon="lock" title="No TLS reports" action=${html`<${Button} to="/receiving/mta-sts">Set up MTA-STS<//>`}>Servers that send mail to your domains report whether their connections were encrypted, if the domain publishes a TLS reporting record.<//></div>`;
+    return html`<div class="card"><${Empty} icon="lock" title="No TLS reports" action=${html`<${Button} to="/receiving/mta-sts">Set up MTA-STS<//>`}>If your domain publishes a TLS reporting record, mail servers report whether their connections to it were encrypted.<//></div>`;
   }
-  return html`<div class="stack"><${Figures} items=${[["Sessions", shortNumber(data.sessions), plural(data.reports, "report")], ["Encrypted as the policy asks", percent(data.successRate, 2), null], ["Failures", number(data.failures), null]]} />
+  return html`<div class="stack"><${Figures} items=${[["Sessions", shortNumber(data.sessions), plural(data.reports, "report")], ["Encrypted as the policy requires", percent(data.successRate, 2), null], ["Failures", number(data.failures), null]]} />
     ${data.data.map((row) => html`<${Card} key=${`${row.domain} ${row.policyType} ${row.policyDomain}`} title=${`${row.domain}: ${row.policyType}`}>
       <p>${plural(row.sessions, "session")}, ${plural(row.failures, "failure")}; policy of ${row.policyDomain}</p>
       ${row.failureTypes.length > 0 && html`<ul>${row.failureTypes.map((one) => html`<li><code>${one.resultType}</code> ${number(one.failures)} <span class="soft">${FAILURES[one.resultType] ?? ""}</span></li>`)}</ul>`}

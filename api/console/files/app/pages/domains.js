@@ -21,8 +21,8 @@ export function Domains() {
     { title: "Last check", cell: (row) => html`<${Time} at=${row.lastCheckedAt} relative />` },
     { title: "Added", cell: (row) => html`<${Time} at=${row.createdAt} />` },
   ];
-  const empty = html`<${Empty} icon="globe" title="No domains yet" action=${add} curl=${curlToAdd("example.com")}>Mail is sent from addresses at your own domain. Add it, publish one DNS record, and every receiver can see that the mail is yours.<//>`;
-  return html`<${PageHead} title="Domains" lead="The domains that you send from. A domain can send once the record of its signing key is found in DNS; the other records improve delivery." actions=${add} />
+  const empty = html`<${Empty} icon="globe" title="No domains yet" action=${add} curl=${curlToAdd("example.com")}>You send from addresses at your own domain. Add it and publish one DNS record, so mailbox providers can verify your email.<//>`;
+  return html`<${PageHead} title="Domains" lead="The domains you send from. One DNS record is required, its signing key; the others improve delivery." actions=${add} />
     <${Table} label="Domains" columns=${columns} state=${state} rowTo=${(row) => `/domains/${row.id}`} empty=${empty} />
     ${adding && html`<${AddDomain} onClose=${() => setAdding(false)} />`}`;
 }
@@ -48,13 +48,13 @@ function AddDomain({ onClose }) {
   };
   return html`<${Dialog} title="Add a domain" onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Add domain<//>`}>
     <${Form} onSubmit=${submit}>
-      <${TextField} label="Domain" required autofocus placeholder="example.com" autocapitalize="none" spellcheck=${false} value=${name} onValue=${setName} error=${fieldError(error, "name")} hint="The part after @ in the addresses that you send from. A subdomain such as mail.example.com keeps this mail apart from the mail of your people." />
-      <${TextField} label="Return path label" value=${label} onValue=${setLabel} error=${fieldError(error, "returnPathLabel")} hint=${`Bounces go to ${label.trim() || "bounce"}.${name.trim() || "example.com"} once its record is published. Change it only if this name is in use.`} />
+      <${TextField} label="Domain" required autofocus placeholder="example.com" autocapitalize="none" spellcheck=${false} value=${name} onValue=${setName} error=${fieldError(error, "name")} hint="The part after @ in your sender addresses. A subdomain such as mail.example.com keeps this email separate from your team's mailboxes." />
+      <${TextField} label="Return path label" value=${label} onValue=${setLabel} error=${fieldError(error, "returnPathLabel")} hint=${`Bounces go to ${label.trim() || "bounce"}.${name.trim() || "example.com"} once its record is published. Change it only if that name is already in use.`} />
       <${ErrorNote} error=${error} fields=${["name", "returnPathLabel"]} />
     <//>
     <div class="soft"><h3>What happens next</h3><ol class="numbered small">
-      <li>You get the DNS records, one of them required: the public half of a new signing key.</li>
-      <li>You publish them at the DNS host of the domain, by hand or with one click at Cloudflare.</li>
-      <li>The page checks by itself, usually finds them within minutes, and the domain can send.</li></ol></div>
+      <li>You get the DNS records. Only one is required: the public part of a new signing key.</li>
+      <li>You publish them at your DNS provider, by hand or with one click at Cloudflare.</li>
+      <li>The page checks automatically, usually finds them within minutes, and the domain can send.</li></ol></div>
   <//>`;
 }

@@ -17,7 +17,7 @@ export function Home({ service }) {
   const known = domains.data && keys.data && newest.data;
   const sent = newest.data?.data.length > 0;
   const error = domains.error ?? keys.error ?? newest.error;
-  return html`<${PageHead} title="Home" lead=${`${session.value.account.name}: mail of the last ${DAYS} days, limits, and what needs attention.`} actions=${html`<${Button} kind="primary" icon="send" to="/messages/new">Send a message<//>`} />
+  return html`<${PageHead} title="Home" lead=${`${session.value.account.name}: email of the last ${DAYS} days, limits, and what needs attention.`} actions=${html`<${Button} kind="primary" icon="send" to="/messages/new">Send a message<//>`} />
     <div class="stack">
       <${ErrorNote} error=${error} retry=${() => { domains.reload(); keys.reload(); newest.reload(); }} />
       ${!known && !error && html`<${Skeleton} lines=${6} />`}
@@ -36,8 +36,8 @@ function FirstSteps({ domains, keys, messages, local, onSent }) {
   const verified = domains.find((one) => one.status === "verified");
   const delivered = messages.find((one) => one.status === "delivered");
   const steps = [
-    { done: Boolean(verified), title: "Verify a domain", text: verified ? `${verified.name} is verified: you can send from any address at it.` : "Publish the records that prove the domain is yours. Mail is signed with its key.", action: (kind) => html`<${Button} kind=${kind} to="/domains" icon="globe">Set up a domain<//>` },
-    { done: messages.length > 0, title: "Send a first message", text: "To a test recipient that accepts everything, or to your own address.", action: verified && ((kind) => html`<${TestMessage} kind=${kind} domain=${verified.name} onSent=${onSent} />`) },
+    { done: Boolean(verified), title: "Verify a domain", text: verified ? `${verified.name} is verified: you can send from any address at this domain.` : "Publish a DNS record that proves the domain is yours. Your email is signed with its key.", action: (kind) => html`<${Button} kind=${kind} to="/domains" icon="globe">Set up a domain<//>` },
+    { done: messages.length > 0, title: "Send a first message", text: "To your own address, or to a test recipient that accepts everything.", action: verified && ((kind) => html`<${TestMessage} kind=${kind} domain=${verified.name} onSent=${onSent} />`) },
     { done: Boolean(delivered), title: "Watch its waybill", text: "Every step is recorded: accepted, each attempt with the server's reply, delivered.", action: messages[0] && ((kind) => html`<${Button} kind=${kind} to=${`/messages/${messages[0].id}`} icon="route">Open the waybill<//>`) },
     { done: keys.length > 0, title: "Create an API key", text: "Your application sends with a key, over HTTP or SMTP.", action: (kind) => html`<${Button} kind=${kind} to="/api-keys" icon="key">Create a key<//>` },
   ];
@@ -49,7 +49,7 @@ function FirstSteps({ domains, keys, messages, local, onSent }) {
       <div class="grow"><h3>${step.title}</h3><p class="soft">${step.text}</p></div>
       ${!step.done && step.action && html`<div>${step.action(at === next ? "primary" : "plain")}</div>`}
     </li>`)}</ol>
-    ${local && html`<p class="small soft step-note">Local mode: no mail leaves this machine. <a href=${href("/sink")}>The local sink</a> shows what was delivered.</p>`}
+    ${local && html`<p class="small soft step-note">Local mode: no email leaves this machine. <a href=${href("/sink")}>The local sink</a> shows what was delivered.</p>`}
   <//>`;
 }
 
@@ -74,7 +74,7 @@ function Attention({ domains }) {
   const rules = useCall("GET /v1/alerts/rules", {}, { pollMs: 60_000 });
   const broadcasts = useCall("GET /v1/broadcasts", { query: { limit: 20 } }, { pollMs: 60_000 });
   const items = [
-    ...domains.filter((one) => one.status === "failed").map((one) => [`/domains/${one.id}`, `${one.name} is no longer verified: mail from it is refused.`]),
+    ...domains.filter((one) => one.status === "failed").map((one) => [`/domains/${one.id}`, `${one.name} is no longer verified, so sends from it are rejected.`]),
     ...(hooks.data?.data ?? []).filter((one) => one.status === "disabled" || one.disabledAt).map((one) => [`/webhooks/${one.id}`, `The webhook ${one.url} is disabled.`]),
     ...(rules.data?.data ?? []).filter((one) => one.state === "firing").map((one) => ["/alerts", `Alert: ${one.kind.replaceAll("_", " ")} is at or above its threshold.`]),
     ...(broadcasts.data?.data ?? []).filter((one) => ["paused", "stopped", "in_review"].includes(one.status)).map((one) => [`/broadcasts/${one.id}`, `The broadcast ${one.name} is ${one.status.replaceAll("_", " ")}.`]),

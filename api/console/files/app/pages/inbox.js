@@ -12,7 +12,7 @@ const loadDetail = () => import("../parts/received_detail.js");
 const WIDE = matchMedia("(min-width: 1100px)");
 const READ = [["", "All"], ["false", "Unread"]];
 const SPAM = [["", "Without spam"], ["true", "Spam"], ["any", "With spam"]];
-const ROUTED = [["", "In the mailbox"], ["webhook", "Only routed on"], ["any", "All"]];
+const ROUTED = [["", "In the mailbox"], ["webhook", "Routed only"], ["any", "All"]];
 const FILTERS = ["search", "body", "address", "sender", "read", "spam", "routed", "from", "until"];
 
 /** Return the filters of the address as those of the operation: by default, no spam. */
@@ -31,7 +31,7 @@ export function Inbox() {
   const wide = useWide();
   const open = wide ? query.get("open") : null;
   const changed = () => {
-    state.reload({ keep: true });
+    state.reload();
     unread.reload();
   };
   useLive(["inbound."], () => (state.rows.length > PAGE ? unread.reload() : changed()));
@@ -45,14 +45,14 @@ export function Inbox() {
     unread.reload();
   };
   const count = unread.data?.count;
-  return html`<${PageHead} title="Inbox" lead="Mail that arrived at your claimed addresses." chip=${count > 0 && html`<${Chip} tone="accent">${`${number(count)} unread`}<//>`} actions=${html`<${Button} icon="at-sign" to="/receiving">Addresses and routes<//>`} />
+  return html`<${PageHead} title="Inbox" lead="Email received at your claimed addresses." chip=${count > 0 && html`<${Chip} tone="accent">${`${number(count)} unread`}<//>`} actions=${html`<${Button} icon="at-sign" to="/receiving">Addresses and routes<//>`} />
     <${InboxFilters} query=${query} addresses=${addresses.data?.data ?? []} />
     <div class="inbox"><div class="inbox-list stack-tight">
       <${Bulk} rows=${state.rows} chosen=${chosen} onChosen=${setChosen} onDone=${changed} />
       <${ReceivedList} state=${state} open=${open} onOpen=${follow} chosen=${chosen} onChosen=${setChosen} empty=${html`<${NoMail} query=${query} addresses=${addresses.data?.data} />`} /></div>
       ${wide && html`<div class="inbox-detail">${open
         ? html`<${Lazy} load=${loadDetail} name="ReceivedDetail" key=${open} id=${open} onRead=${read} onChanged=${changed} onGone=${() => { setQuery({ open: null }); changed(); }} />`
-        : state.rows.length > 0 && html`<div class="card"><${Empty} icon="mail" title="No mail selected">Choose a mail of the list. The keys <kbd>j</kbd> and <kbd>k</kbd> move over the list, <kbd>Enter</kbd> opens, <kbd>x</kbd> selects.<//></div>`}</div>`}
+        : state.rows.length > 0 && html`<div class="card"><${Empty} icon="mail" title="No message selected">Choose a message from the list. The keys <kbd>j</kbd> and <kbd>k</kbd> move through the list, <kbd>Enter</kbd> opens, <kbd>x</kbd> selects.<//></div>`}</div>`}
     </div>`;
 }
 
@@ -84,7 +84,7 @@ function InboxFilters({ query, addresses }) {
       <${Button} kind="quiet" icon="list-filter" aria-expanded=${more ? "true" : "false"} onClick=${() => setMore(!more)}>More filters<//>
       ${used && html`<${Button} kind="quiet" icon="x" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>Clear<//>`}</div>
     ${more && html`<div class="filter-grid">
-      <div class="field"><span class="label">In the text</span><${SearchField} label="Search the text of mails" ...${field("body")} /></div>
+      <div class="field"><span class="label">In the text</span><${SearchField} label="Search message text" ...${field("body")} /></div>
       <${SettledField} label="Sender's address" type="email" placeholder="ann@example.com" ...${field("sender")} />
       <${SelectField} label="Route" options=${ROUTED} ...${field("routed")} />
       <${TextField} label="From day" type="date" ...${field("from")} /><${TextField} label="To day" type="date" ...${field("until")} /></div>`}</div>`;
@@ -114,13 +114,13 @@ function Bulk({ rows, chosen, onChosen, onDone }) {
   if (rows.length === 0) return null;
   const all = rows.every((row) => chosen.has(row.id));
   return html`<div class="row bulk"><label class="check"><input type="checkbox" checked=${all} onChange=${() => onChosen(all ? new Set() : new Set(rows.map((row) => row.id)))} /><span>${chosen.size ? `${number(chosen.size)} selected` : "Select all"}</span></label>
-    ${chosen.size > 0 && html`<${Button} role="member" busy=${busy} onClick=${() => press("read", "marked read")}>Mark read<//><${Button} role="member" onClick=${() => press("unread", "marked unread")}>Mark unread<//><${Button} role="member" onClick=${() => press("spam", "marked as spam")}>Spam<//><${Button} role="member" onClick=${() => press("not_spam", "marked as no spam")}>Not spam<//><${Button} role="member" danger icon="trash-2" onClick=${() => setDeleting(true)}>Delete<//>`}
+    ${chosen.size > 0 && html`<${Button} role="member" busy=${busy} onClick=${() => press("read", "marked read")}>Mark read<//><${Button} role="member" onClick=${() => press("unread", "marked unread")}>Mark unread<//><${Button} role="member" onClick=${() => press("spam", "marked as spam")}>Spam<//><${Button} role="member" onClick=${() => press("not_spam", "marked as not spam")}>Not spam<//><${Button} role="member" danger icon="trash-2" onClick=${() => setDeleting(true)}>Delete<//>`}
     <${ErrorNote} error=${error} />
-    ${deleting && html`<${Confirm} title=${`Delete ${plural(ids.length, "mail")}?`} confirm="Delete" action=${() => change("delete")} onClose=${(done) => { setDeleting(false); if (done) { toast(`${plural(ids.length, "mail")} deleted`); onChosen(new Set()); onDone(); } }}>The mails and their attachments are deleted for everybody on the account.<//>`}</div>`;
+    ${deleting && html`<${Confirm} title=${`Delete ${plural(ids.length, "mail")}?`} confirm="Delete" action=${() => change("delete")} onClose=${(done) => { setDeleting(false); if (done) { toast(`${plural(ids.length, "mail")} deleted`); onChosen(new Set()); onDone(); } }}>The messages and their attachments are deleted for everyone in the account.<//>`}</div>`;
 }
 
 function NoMail({ query, addresses }) {
-  if (FILTERS.some((name) => query.get(name))) return html`<${Empty} icon="search" title="No mail matches" action=${html`<${Button} onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>Clear filters<//>`}>Spam and mail that a route only passed on are left out unless you ask for them.<//>`;
+  if (FILTERS.some((name) => query.get(name))) return html`<${Empty} icon="search" title="No message matches" action=${html`<${Button} onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>Clear filters<//>`}>Spam and messages that a route only forwarded are hidden unless you filter for them.<//>`;
   const curl = `curl ${window.location.origin}/v1/inbound/addresses -H "Authorization: Bearer $KEY" \\\n  -H "Content-Type: application/json" -d '{"address": "support@example.com"}'`;
-  return html`<${Empty} icon="inbox" title="No mail yet" curl=${curl} action=${html`<${Button} kind="primary" icon="at-sign" to="/receiving">${addresses?.length ? "Show addresses" : "Claim an address"}<//>`}>${addresses?.length ? "Mail to your addresses appears here within a second." : "Claim an address under a verified domain, or write to your managed receiving domain, which works at once."}<//>`;
+  return html`<${Empty} icon="inbox" title="No messages yet" curl=${curl} action=${html`<${Button} kind="primary" icon="at-sign" to="/receiving">${addresses?.length ? "Show addresses" : "Claim an address"}<//>`}>${addresses?.length ? "Email to your addresses appears here within a second." : "Claim an address at a verified domain, or use your managed receiving domain, which works immediately."}<//>`;
 }

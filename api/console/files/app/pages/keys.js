@@ -22,20 +22,20 @@ export function ApiKeys() {
   useAskedForNew("admin", () => setOpen({ kind: "new" }));
   const close = (changed) => {
     setOpen(null);
-    if (changed) state.reload({ keep: true });
+    if (changed) state.reload();
   };
   const keep = (reply) => {
     setOpen(null);
     if (reply) {
       setMade(reply);
-      state.reload({ keep: true });
+      state.reload();
     }
   };
   const create = html`<${Button} kind="primary" icon="plus" role="admin" onClick=${() => setOpen({ kind: "new" })}>Create key<//>`;
   const rows = state.rows.filter((row) => shown === "all" || (shown === "live") === (standing(row) === "active"));
-  const other = state.rows.length > 0 && html`<${Empty} icon="key" title=${shown === "live" ? "No key is in use" : "No key was revoked or has expired"} action=${create}>${shown === "live" ? "Every key was revoked or has expired. Create one to send." : "Keys stay in this list after they end, for the audit."}<//>`;
-  const empty = other || html`<${Empty} icon="key" title="No API keys" action=${create} curl=${`curl ${window.location.origin}/v1/me -H "Authorization: Bearer $KEY"`}>Programs sign in with a key. Create one for each program, with no more scopes than it needs, so that you can revoke it alone.<//>`;
-  return html`<${PageHead} title="API keys" lead="Each program that calls the API or sends by SMTP needs a key. A key is shown once, when it is created." actions=${html`<${Button} icon="server" to="/smtp">Settings for sending<//>${create}`} />
+  const other = state.rows.length > 0 && html`<${Empty} icon="key" title=${shown === "live" ? "No key is in use" : "No key was revoked or has expired"} action=${create}>${shown === "live" ? "All keys are revoked or expired. Create one to send." : "Keys stay listed here after they are revoked or expire."}<//>`;
+  const empty = other || html`<${Empty} icon="key" title="No API keys" action=${create} curl=${`curl ${window.location.origin}/v1/me -H "Authorization: Bearer $KEY"`}>Your applications authenticate with a key. Create one per application with only the permissions it needs, so you can revoke it separately.<//>`;
+  return html`<${PageHead} title="API keys" lead="Every application that uses the API or SMTP needs a key. A key is shown only once, when you create it." actions=${html`<${Button} icon="server" to="/smtp">Settings for sending<//>${create}`} />
     <${Tabs} label="Keys" items=${FORMS.slice(1).concat(FORMS.slice(0, 1))} current=${shown} onSelect=${(key) => setQuery({ show: key === "live" ? null : key })} />
     <${Table} label="API keys" columns=${columns(setOpen)} state=${{ ...state, rows }} empty=${empty} />
     ${open?.kind === "new" && html`<${NewKey} onClose=${keep} />`}
@@ -50,7 +50,7 @@ function columns(setOpen) {
   const items = (row) => {
     const ended = standing(row) !== "active";
     return [
-      { text: "What it may do", icon: "list", onSelect: () => setOpen({ kind: "scopes", row }) },
+      { text: "Permissions", icon: "list", onSelect: () => setOpen({ kind: "scopes", row }) },
       !ended && { text: "Rename", icon: "pencil", onSelect: () => setOpen({ kind: "rename", row }) },
       !ended && !row.replacedBy && { text: "Rotate", icon: "rotate-ccw", onSelect: () => setOpen({ kind: "rotate", row }) },
       !ended && { text: "Revoke", icon: "ban", danger: true, onSelect: () => setOpen({ kind: "revoke", row }) },
@@ -59,7 +59,7 @@ function columns(setOpen) {
   return [
     { title: "Name", cell: (row) => html`<span><span class="strong wrap">${row.name}</span> <code class="soft">${row.hint}…</code></span>` },
     { title: "State", cell: (row) => html`<span class="row"><${Chip}>${standing(row)}<//>${row.replacedBy && standing(row) === "active" && html`<span class="soft small">replaced</span>`}</span>` },
-    { title: "May do", cell: (row) => html`<button type="button" class="link-button" onClick=${() => setOpen({ kind: "scopes", row })}>${scopesInWords(row.scopes)}<span class="visually-hidden"> of ${row.name}</span></button>` },
+    { title: "Permissions", cell: (row) => html`<button type="button" class="link-button" onClick=${() => setOpen({ kind: "scopes", row })}>${scopesInWords(row.scopes)}<span class="visually-hidden"> of ${row.name}</span></button>` },
     { title: "Limited to", cell: (row) => limits(row) },
     { title: "Last used", cell: (row) => (row.lastUsedAt ? html`<${Time} at=${row.lastUsedAt} relative />` : html`<span class="soft">never</span>`) },
     { title: "Expires", cell: (row) => (row.expiresAt ? html`<${Time} at=${row.expiresAt} relative />` : html`<span class="soft">never</span>`) },
@@ -82,17 +82,17 @@ function KeyFacts({ row, onClose }) {
       ["Id", html`<code>${row.id}</code>`],
       ["Begins with", html`<code>${row.hint}</code>`],
       ["Scopes", row.scopes.length === ALL_SCOPES.length ? "all" : html`<span class="mono">${row.scopes.join(", ")}</span>`],
-      ["Domains", list(row.domains) ?? "all of the account"],
-      ["Streams", list(row.streams) ?? "all of the account"],
+      ["Domains", list(row.domains) ?? "all in the account"],
+      ["Streams", list(row.streams) ?? "all in the account"],
       ["Networks", list(row.networks) ?? "from anywhere"],
-      ["Web pages", list(row.allowedOrigins) ?? "none may read with it"],
+      ["Web pages", list(row.allowedOrigins) ?? "none"],
       ["Created", html`<${Time} at=${row.createdAt} />`],
       ["Last used", row.lastUsedAt ? html`<${Time} at=${row.lastUsedAt} />` : "never"],
       ["Expires", row.expiresAt ? html`<${Time} at=${row.expiresAt} />` : "never"],
       row.revokedAt && ["Revoked", html`<${Time} at=${row.revokedAt} />`],
       row.replacedBy && ["Replaced by", html`<code>${row.replacedBy}</code>`],
     ]} />
-    <p class="soft small">Scopes and limits of a key don't change: create another key instead.</p>
+    <p class="soft small">You can't change a key's scopes or limits. Create another key instead.</p>
   <//>`;
 }
 
@@ -110,7 +110,7 @@ function Rename({ row, onClose }) {
   <//>`;
 }
 
-const OVERLAPS = [[0, "None: the old key ends now"], [1, "1 hour"], [24, "1 day"], [72, "3 days"], [168, "7 days"]];
+const OVERLAPS = [[0, "None: revoke the old key now"], [1, "1 hour"], [24, "1 day"], [72, "3 days"], [168, "7 days"]];
 
 function Rotate({ row, onClose }) {
   const [hours, setHours] = useState(24);
@@ -120,7 +120,7 @@ function Rotate({ row, onClose }) {
     if (reply !== undefined) onClose(reply);
   };
   return html`<${Dialog} title=${`Rotate the key ${row.name}`} onClose=${() => onClose(null)} foot=${html`<${Button} onClick=${() => onClose(null)}>Cancel<//><${Button} kind="primary" role="admin" busy=${busy} onClick=${submit}>Rotate key<//>`}>
-    <p>You get a new key with the same name, scopes, limits and expiry. Give it to the program during the overlap, in which both keys are valid; then the old one expires by itself. You can revoke it earlier.</p>
+    <p>You get a new key with the same name, scopes, limits and expiry. Both keys work during the overlap; then the old one expires automatically. You can revoke it earlier.</p>
     <${SelectField} label="Overlap" value=${hours} onValue=${setHours} options=${OVERLAPS} error=${fieldError(error, "overlapHours")} />
     <${ErrorNote} error=${error} fields=${["overlapHours"]} />
   <//>`;
@@ -133,7 +133,7 @@ function Revoke({ row, onClose }) {
     onClose(revoked);
   };
   return html`<${Confirm} title=${`Revoke the key ${row.name}?`} confirm="Revoke key" action=${() => call("DELETE /v1/api-keys/{id}", { path: { id: row.id } })} onClose=${done}>
-    <p>${used} Programs that hold <code>${row.hint}…</code> are refused within a second, by the API and by SMTP. A revoked key can't be restored; to change keys without an interruption, rotate it.</p>
+    <p>${used} Applications that use <code>${row.hint}…</code> are rejected within a second, by the API and by SMTP. You can't restore a revoked key. To change keys without downtime, rotate it.</p>
   <//>`;
 }
 
@@ -142,7 +142,7 @@ function Made({ made, onClose }) {
   const old = made.replaces;
   return html`<${SecretDialog} title=${`Key ${made.name}`} secret=${made.token} onClose=${onClose}>
     ${old && html`<p>The old key <code>${old.hint}…</code> ${Date.parse(old.expiresAt) <= serviceNow() ? "has ended" : html`is valid until <${Time} at=${old.expiresAt} />`}.</p>`}
-    <p class="soft">Keep it in the environment or a secret store of the program. The calls on these pages read it from <code>$KEY</code>. For SMTP, it is the password of the user <code>apikey</code>.</p>
+    <p class="soft">Store it in an environment variable or a secret store. The samples on these pages read it from <code>$KEY</code>. For SMTP, use it as the password of the user <code>apikey</code>.</p>
     <p><${Button} kind="quiet" icon="server" to="/smtp">Settings for sending<//></p>
   <//>`;
 }

@@ -36,7 +36,7 @@ function EditorPage({ id, saved }) {
   const tab = location.value.query.get("part") ?? "html";
   const set = (changes) => setDraft((old) => ({ ...old, ...changes }));
   const changed = JSON.stringify(draft) !== JSON.stringify(fieldsOf(base));
-  useEffect(() => (changed ? guardLeaving("The layout has unsaved changes. Leave the page and lose them?") : undefined), [changed]);
+  useEffect(() => (changed ? guardLeaving("This layout has unsaved changes. Leave and discard them?") : undefined), [changed]);
   const [save, saving] = useAction(() => (id ? call("PATCH /v1/layouts/{id}", { path: { id }, body: { ...requestOf(draft), ifVersion: base.version } }) : call("POST /v1/layouts", { body: { ...requestOf(draft), ...(draft.id && { id: draft.id }) } })));
   const template = useCall("GET /v1/templates/{id}", { path: { id: around }, quiet: true }, { skip: !around }).data;
   const inside = around && template ? { ...template, layout: "this" } : { layout: "this" };
@@ -72,26 +72,26 @@ function EditorPage({ id, saved }) {
   const uses = base.templates ?? [];
   const tabs = [["html", "HTML"], ["text", "Text"], ["variables", `Variables (${draft.variables.length})`]];
   const remove = id && html`<${Button} kind="plain" icon="trash-2" role="member" why=${uses.length ? `It is used by ${plural(uses.length, "template")}.` : null} onClick=${() => setDeleting(true)}>Delete<//>`;
-  const actions = html`${remove}<${Button} kind="primary" role="member" busy=${saving.busy} why=${changed || !id ? null : "There is nothing to save."} onClick=${submit}>${id ? "Save" : "Create layout"}<//>`;
+  const actions = html`${remove}<${Button} kind="primary" role="member" busy=${saving.busy} why=${changed || !id ? null : "No changes to save."} onClick=${submit}>${id ? "Save" : "Create layout"}<//>`;
   return html`<${PageHead} title=${id ? base.name ?? id : "New layout"} back=${BACK} lead=${id ? `Version ${base.version}. A save publishes the next version of each template that uses it; sends use it at once.` : "The frame that templates share. {{{content}}} is where the template goes."} actions=${actions} />
     <div class="stack">
-      ${conflict ? html`<${Notice} tone="warn" title="Somebody else saved this layout meanwhile." action=${html`<${Button} onClick=${reread}>Load theirs and drop mine<//>`}>Your changes are still here and are not saved.<//>` : html`<${ErrorNote} error=${saving.error} fields=${FIELDS} />`}
+      ${conflict ? html`<${Notice} tone="warn" title="Someone else has saved this layout since you opened it." action=${html`<${Button} onClick=${reread}>Discard mine and load theirs<//>`}>Your changes are still here, but not saved.<//>` : html`<${ErrorNote} error=${saving.error} fields=${FIELDS} />`}
       <div class="columns">
-        ${!id && html`<${TextField} label="Id" value=${draft.id} onValue=${(value) => set({ id: value })} placeholder="brand" error=${wrong("id")} hint="How templates name it: lower-case letters, digits and hyphens. Empty: made from the name." />`}
-        <${TextField} label="Name" maxlength="120" value=${draft.name} onValue=${(name) => set({ name })} error=${wrong("name")} hint="For people; may be empty." />
+        ${!id && html`<${TextField} label="Id" value=${draft.id} onValue=${(value) => set({ id: value })} placeholder="brand" error=${wrong("id")} hint="Templates use this id. Lower-case letters, digits and hyphens. Leave blank to generate one from the name." />`}
+        <${TextField} label="Name" maxlength="120" value=${draft.name} onValue=${(name) => set({ name })} error=${wrong("name")} hint="Shown in the console. Optional." />
         <${Around} value=${around} onValue=${setAround} />
       </div>
       ${uses.length > 0 && html`<p class="soft">Used by ${uses.map((one, at) => html`${at > 0 && ", "}<a href=${href(`/templates/${one}`)}>${one}</a>`)}.</p>`}
       <div class="template-columns">
         <div><${Tabs} label="Parts of the layout" items=${tabs} current=${tab} onSelect=${(key) => setQuery({ part: key === "html" ? null : key })} />
-          ${tab === "html" && html`<${Editor} key="html" label="HTML" value=${draft.html} onValue=${(value) => set({ html: value })} error=${wrong("html")} line=${wrong("html") && line} hint="{{{content}}} stands once, outside of sections. Other tags are variables, as in a template." />`}
-          ${tab === "text" && html`<${Editor} key="text" label="Text" language="text" value=${draft.text} onValue=${(text) => set({ text })} error=${wrong("text")} line=${wrong("text") && line} hint="With one {{{content}}}. Empty: the texts of templates stand alone." />`}
+          ${tab === "html" && html`<${Editor} key="html" label="HTML" value=${draft.html} onValue=${(value) => set({ html: value })} error=${wrong("html")} line=${wrong("html") && line} hint="Use {{{content}}} exactly once, outside of sections. Other tags are variables, as in a template." />`}
+          ${tab === "text" && html`<${Editor} key="text" label="Text" language="text" value=${draft.text} onValue=${(text) => set({ text })} error=${wrong("text")} line=${wrong("text") && line} hint="Use {{{content}}} once. Leave blank to send the template's text on its own." />`}
           ${tab === "variables" && html`<${Variables} names=${namesOf(draft)} variables=${draft.variables} onVariables=${(variables) => set({ variables })} />`}
         </div>
         <div class="stack"><${SampleFields} names=${names} variables=${variables} samples=${samples} onSamples=${(next) => { setSamples(next); keepSamples(KEPT + (id ?? "new"), next); }} data=${json} onData=${(next) => { setJson(next); keepData(KEPT + (id ?? "new"), next); }} /><${Rendered} state=${shown} title="Preview of the layout" /></div>
       </div>
     </div>
-    ${deleting && html`<${Confirm} title=${`Delete the layout ${base.name ?? id}?`} typed=${id} confirm="Delete layout" action=${() => call("DELETE /v1/layouts/{id}", { path: { id } })} onClose=${(done) => { setDeleting(false); if (done) { guardLeaving("")(); toast(`Layout ${id} deleted`); go("/templates?tab=layouts"); } }}>No template uses it. Versions of templates that were published with it keep it.<//>`}`;
+    ${deleting && html`<${Confirm} title=${`Delete the layout ${base.name ?? id}?`} typed=${id} confirm="Delete layout" action=${() => call("DELETE /v1/layouts/{id}", { path: { id } })} onClose=${(done) => { setDeleting(false); if (done) { guardLeaving("")(); toast(`Layout ${id} deleted`); go("/templates?tab=layouts"); } }}>No template uses it. Published template versions that include it are unaffected.<//>`}`;
 }
 
 /** The template that the preview shows in the layout. */
@@ -99,5 +99,5 @@ function Around({ value, onValue }) {
   const templates = useCall("GET /v1/templates", { query: { limit: 100 }, quiet: true });
   const options = [["", "A sample text"], ...(templates.data?.data ?? []).map((one) => [one.id, one.name ?? one.id])];
   if (value && !options.some(([one]) => one === value)) options.push([value, value]);
-  return html`<${SelectField} label="Show around" value=${value} onValue=${onValue} options=${options} hint="For the preview only." />`;
+  return html`<${SelectField} label="Show around" value=${value} onValue=${onValue} options=${options} hint="Used only for the preview." />`;
 }

@@ -23,7 +23,7 @@ export function List({ id }) {
     setOpen(null);
     setChosen(new Set());
     state.reload();
-    members.reload({ keep: true });
+    members.reload();
   };
   const removeMembers = async (contacts) => {
     if ((await remove(contacts)) === undefined) return;
@@ -45,7 +45,7 @@ export function List({ id }) {
     <div><div class="toolbar"><${SearchField} label="Search members" value=${search} onValue=${(text) => setQuery({ search: text })} />
       ${chosen.size > 0 && html`<span class="row"><strong>${plural(chosen.size, "contact")}</strong><${Button} role="member" busy=${removing.busy} onClick=${() => removeMembers([...chosen])}>Remove from list<//></span>`}</div>
     <${Table} label="Members" columns=${columns(id, (row) => removeMembers([row.id]))} state=${members} rowTo=${(row) => `/contacts/${row.id}`} selection=${{ chosen, onChange: setChosen }}
-      empty=${html`<${Empty} icon="users" title=${search ? "No member matches" : "The list is empty"} action=${search ? html`<${Button} onClick=${() => setQuery({ search: null })}>Clear search<//>` : add}>${search ? "The search looks anywhere in the address and the name." : "Add contacts that you have, or import a CSV into this list."}<//>`} /></div></div>
+      empty=${html`<${Empty} icon="users" title=${search ? "No member matches" : "The list is empty"} action=${search ? html`<${Button} onClick=${() => setQuery({ search: null })}>Clear search<//>` : add}>${search ? "The search covers the whole address and name." : "Add existing contacts, or import a CSV into this list."}<//>`} /></div></div>
     ${open === "add" && html`<${AddMembers} list=${list} onClose=${changed} />`}
     ${open === "rename" && html`<${ListDialog} list=${list} onClose=${changed} />`}
     ${open === "delete" && html`<${DeleteList} list=${list} onClose=${(gone) => { setOpen(null); if (gone) go("/lists"); }} />`}`;
@@ -77,7 +77,7 @@ function AddMembers({ list, onClose }) {
   };
   const known = [{ title: "Address", cell: (row) => html`<span class="wrap address">${row.email}</span>` }, { title: "Name", cell: (row) => row.name ?? "–" }, { title: "State", cell: (row) => (row.lists.includes(list.id) ? html`<${Chip}>member<//>` : "") }];
   return html`<${Dialog} wide title=${`Add contacts to ${list.name}`} onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" busy=${busy} disabled=${chosen.size === 0} onClick=${submit}>${chosen.size ? `Add ${plural(chosen.size, "contact")}` : "Add contacts"}<//>`}>
-    ${chosen.size > 1000 && html`<${Notice} tone="warn">At most 1,000 contacts can be added at once.<//>`}
+    ${chosen.size > 1000 && html`<${Notice} tone="warn">You can add at most 1,000 contacts at once.<//>`}
     <${SearchField} label="Search address or name" value=${search} onValue=${setSearch} />
     <${Table} label="Contacts" columns=${known} state=${state} selection=${{ chosen, onChange: setChosen }} empty=${html`<${Empty} icon="users" title="No contact found">Create contacts or import them first.<//>`} />
     <${ErrorNote} error=${error} /><//>`;

@@ -14,11 +14,11 @@ export function Lists() {
   const me = useCall("GET /v1/me");
   const [creating, setCreating] = useState(false);
   const limit = me.data?.limits.find((one) => one.resource === tab);
-  const full = limit && limit.limit !== null && limit.used >= limit.limit ? `The plan includes ${number(limit.limit)} ${tab}, and all of them exist. Delete one, or change the plan.` : null;
+  const full = limit && limit.limit !== null && limit.used >= limit.limit ? `You've reached your plan's limit of ${number(limit.limit)} ${tab}. Delete one or upgrade the plan.` : null;
   const create = tab === "lists"
     ? html`<${Button} kind="primary" icon="plus" role="member" why=${full ?? undefined} onClick=${() => setCreating(true)}>New list<//>`
     : html`<${Button} kind="primary" icon="plus" role="member" why=${full ?? undefined} to="/segments/new">New segment<//>`;
-  return html`<${PageHead} title="Lists and segments" lead="A list is a set of contacts that you choose. A segment is a filter: contacts that match when a broadcast starts get it." actions=${create} />
+  return html`<${PageHead} title="Lists and segments" lead="A list is a set of contacts you choose. A segment is a filter: a broadcast goes to every contact that matches when it starts." actions=${create} />
     <${Tabs} label="Lists and segments" items=${TABS} current=${tab} onSelect=${(key) => setQuery({ tab: key === "lists" ? null : key })} />
     ${tab === "lists" ? html`<${ListTable} state=${lists} create=${create} />` : html`<${SegmentTable} lists=${lists.rows} create=${create} />`}
     ${creating && html`<${ListDialog} onClose=${(made) => { setCreating(false); if (made) go(`/lists/${made.id}`); }} />`}`;
@@ -62,7 +62,7 @@ function SegmentTable({ lists, create }) {
       { text: "Delete", icon: "trash-2", danger: true, onSelect: () => setRemoving(row) },
     ]} />` },
   ];
-  return html`<${Table} label="Segments" columns=${columns} state=${state} rowTo=${(row) => `/segments/${row.id}`} empty=${html`<${Empty} icon="filter" title="No segments yet" action=${create} curl=${curl}>A segment finds contacts by their fields, consent, lists and age whenever it is used, so nobody has to keep it up to date.<//>`} />
+  return html`<${Table} label="Segments" columns=${columns} state=${state} rowTo=${(row) => `/segments/${row.id}`} empty=${html`<${Empty} icon="filter" title="No segments yet" action=${create} curl=${curl}>A segment selects contacts by fields, consent, lists and age each time it's used, so it's always up to date.<//>`} />
     ${removing && html`<${DeleteSegment} segment=${removing} onClose=${(gone) => { setRemoving(null); if (gone) state.reload(); }} />`}`;
 }
 
@@ -74,7 +74,7 @@ export function ListDialog({ list, onClose }) {
   const submit = async () => {
     const saved = await save();
     if (saved === undefined) return;
-    toast(list ? `${saved.name} is saved` : `List ${saved.name} is created`);
+    toast(list ? `${saved.name} saved` : `List ${saved.name} created`);
     onClose(saved);
   };
   const taken = error?.type === "conflict" ? "Another list has this name." : fieldError(error, "name");
@@ -89,17 +89,17 @@ export function ListDialog({ list, onClose }) {
 /** The question before a list is deleted; a refusal names what still uses it. */
 export function DeleteList({ list, onClose }) {
   const done = (gone) => {
-    if (gone) toast(`List ${list.name} is deleted`);
+    if (gone) toast(`List ${list.name} deleted`);
     onClose(gone);
   };
-  return html`<${Confirm} title=${`Delete the list ${list.name}?`} confirm="Delete list" typed=${list.contacts >= 100 ? list.name : undefined} action=${() => call("DELETE /v1/lists/{id}", { path: { id: list.id } })} onClose=${done}>Its ${number(list.contacts)} contacts stay; only their membership ends. A list that a segment, a scheduled broadcast or one in review names can't be deleted.<//>`;
+  return html`<${Confirm} title=${`Delete the list ${list.name}?`} confirm="Delete list" typed=${list.contacts >= 100 ? list.name : undefined} action=${() => call("DELETE /v1/lists/{id}", { path: { id: list.id } })} onClose=${done}>Its ${number(list.contacts)} contacts are kept; only their membership ends. You can't delete a list while a segment uses it, or a broadcast that is scheduled or in review.<//>`;
 }
 
 /** The question before a segment is deleted. */
 export function DeleteSegment({ segment, onClose }) {
   const done = (gone) => {
-    if (gone) toast(`Segment ${segment.name} is deleted`);
+    if (gone) toast(`Segment ${segment.name} deleted`);
     onClose(gone);
   };
-  return html`<${Confirm} title=${`Delete the segment ${segment.name}?`} confirm="Delete segment" action=${() => call("DELETE /v1/segments/{id}", { path: { id: segment.id } })} onClose=${done}>Its contacts stay. A segment that a scheduled broadcast or one in review names can't be deleted.<//>`;
+  return html`<${Confirm} title=${`Delete the segment ${segment.name}?`} confirm="Delete segment" action=${() => call("DELETE /v1/segments/{id}", { path: { id: segment.id } })} onClose=${done}>Its contacts are kept. You can't delete a segment while a broadcast uses it that is scheduled or in review.<//>`;
 }

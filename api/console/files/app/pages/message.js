@@ -41,7 +41,7 @@ function Actions({ message, onChange }) {
   const again = async () => {
     const made = await resend();
     if (!made) return;
-    toast("Sent again as a new message");
+    toast("Resent as a new message");
     go(`/messages/${made.id}`);
   };
   const scheduled = message.status === "scheduled";
@@ -54,12 +54,12 @@ function Actions({ message, onChange }) {
     setDialog(null);
     if (changed) onChange();
   };
-  return html`${scheduled && html`<${Button} icon="calendar" role="member" onClick=${() => setDialog("reschedule")}>Reschedule<//><${Button} danger role="member" onClick=${() => setDialog("cancel")}>Cancel it<//>`}
+  return html`${scheduled && html`<${Button} icon="calendar" role="member" onClick=${() => setDialog("reschedule")}>Reschedule<//><${Button} danger role="member" onClick=${() => setDialog("cancel")}>Cancel message<//>`}
     ${!scheduled && html`<${Button} icon="rotate-ccw" role="member" busy=${busy} onClick=${again}>Send again<//>`}
     <${Menu} label="More" items=${items} kind="plain" />
     ${dialog === "reschedule" && html`<${Reschedule} message=${message} onClose=${close} />`}
-    ${dialog === "cancel" && html`<${Confirm} title="Cancel this scheduled message?" confirm="Cancel message" action=${() => call("DELETE /v1/emails/{id}/schedule", { path: { id: message.id } })} onClose=${close}>It is not sent. Its record stays.<//>`}
-    ${error && html`<${Dialog} title="The message was not sent again" onClose=${clear}><${ErrorNote} error=${error} /><//>`}`;
+    ${dialog === "cancel" && html`<${Confirm} title="Cancel this scheduled message?" confirm="Cancel message" action=${() => call("DELETE /v1/emails/{id}/schedule", { path: { id: message.id } })} onClose=${close}>It won't be sent. Its record is kept.<//>`}
+    ${error && html`<${Dialog} title="The message was not resent" onClose=${clear}><${ErrorNote} error=${error} /><//>`}`;
 }
 
 function report(error) {
@@ -76,7 +76,7 @@ function Reschedule({ message, onClose }) {
     onClose(true);
   };
   return html`<${Dialog} title="Reschedule" onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Reschedule<//>`}>
-    <${Form} onSubmit=${submit}><${TextField} label="Send at" type="datetime-local" required value=${at} onValue=${setAt} hint=${`In your zone, ${zone.value}. A time in the past sends at once.`} error=${fieldError(error, "scheduledAt")} /><${ErrorNote} error=${error} fields=${["scheduledAt"]} /><//>
+    <${Form} onSubmit=${submit}><${TextField} label="Send at" type="datetime-local" required value=${at} onValue=${setAt} hint=${`In your time zone, ${zone.value}. A time in the past sends it immediately.`} error=${fieldError(error, "scheduledAt")} /><${ErrorNote} error=${error} fields=${["scheduledAt"]} /><//>
   <//>`;
 }
 
@@ -84,12 +84,12 @@ function WaybillTab({ message }) {
   const [only, setOnly] = useState("");
   const several = message.recipients.length > 1;
   return html`${several && html`<div class="toolbar"><${SelectField} label="Recipient" hideLabel value=${only} onValue=${setOnly} options=${[["", "All recipients"], ...message.recipients.map((one) => [one.address, `${one.address}: ${one.status}`])]} /></div>`}
-    ${message.waybill.length === 0 ? html`<${Notice}>The events of this message were deleted at the end of their retention.<//>` : html`<div class="card card-body"><${Waybill} events=${message.waybill} only=${only || null} /></div>`}
+    ${message.waybill.length === 0 ? html`<${Notice}>The events of this message are older than your plan's retention and were deleted.<//>` : html`<div class="card card-body"><${Waybill} events=${message.waybill} only=${only || null} /></div>`}
     ${!SETTLED.has(message.status) && html`<p class="small soft note" role="status">Watching: new events appear here.</p>`}`;
 }
 
 function PreviewTab({ message }) {
-  if (message.html === null && message.text === null) return html`<${Notice}>The content is not kept any more, or not shown for this kind of message.<//>`;
+  if (message.html === null && message.text === null) return html`<${Notice}>The content is no longer stored, or isn't shown for this kind of message.<//>`;
   return html`<${Preview} html=${message.html} text=${message.text} dark=${isDark()} title="HTML of the message" />`;
 }
 
@@ -119,7 +119,7 @@ function RecipientsTab({ message }) {
 function DetailsTab({ message }) {
   const metadata = Object.entries(message.metadata);
   return html`<div class="columns">
-    <${Card} title="Message"><${Facts} items=${[["Source", message.source], ["Stream", message.stream], ["Template", message.template && html`<a href=${href(`/templates/${message.template}`)}>${message.template}</a>${` version ${message.templateVersion}`}`], ["Size", bytes(message.sizeBytes)], ["Created", html`<${Time} at=${message.createdAt} />`], message.scheduledAt && ["Scheduled", html`<${Time} at=${message.scheduledAt} />`], message.deliveredAt && ["Delivered", html`<${Time} at=${message.deliveredAt} />`], message.replyTo && ["Reply to", message.replyTo], message.resentFrom && ["Sent again from", html`<a href=${href(`/messages/${message.resentFrom}`)}>${message.resentFrom}</a>`], ["Tags", message.tags.length ? html`<span class="row">${message.tags.map((tag) => html`<a href=${href("/messages", { tag })}><${Chip} tone="accent">${tag}<//></a>`)}</span>` : null]]} /><//>
+    <${Card} title="Message"><${Facts} items=${[["Source", message.source], ["Stream", message.stream], ["Template", message.template && html`<a href=${href(`/templates/${message.template}`)}>${message.template}</a>${` version ${message.templateVersion}`}`], ["Size", bytes(message.sizeBytes)], ["Created", html`<${Time} at=${message.createdAt} />`], message.scheduledAt && ["Scheduled", html`<${Time} at=${message.scheduledAt} />`], message.deliveredAt && ["Delivered", html`<${Time} at=${message.deliveredAt} />`], message.replyTo && ["Reply to", message.replyTo], message.resentFrom && ["Resent from", html`<a href=${href(`/messages/${message.resentFrom}`)}>${message.resentFrom}</a>`], ["Tags", message.tags.length ? html`<span class="row">${message.tags.map((tag) => html`<a href=${href("/messages", { tag })}><${Chip} tone="accent">${tag}<//></a>`)}</span>` : null]]} /><//>
     <${Card} title="Metadata">${metadata.length ? html`<${Facts} items=${metadata.map(([name, value]) => [name, html`<span class="wrap">${value}</span>`])} />` : html`<p class="soft">This message has no metadata.</p>`}<//>
     <${Card} title=${plural(message.attachments.length, "attachment")}>${message.attachments.length ? html`<ul class="stack-tight">${message.attachments.map((one) => html`<li class="row-wide"><span class="wrap">${undirected(one.filename)} <span class="soft">${one.content_type}, ${bytes(one.size_bytes)}</span></span><${Button} kind="quiet" icon="download" label=${`Download ${one.filename}`} onClick=${() => download("GET /v1/messages/{id}/attachments/{attachmentId}", { path: { id: message.id, attachmentId: one.id } }, one.filename).catch(report)} /></li>`)}</ul>` : html`<p class="soft">None.</p>`}<//>
   </div>`;
@@ -135,5 +135,5 @@ function SinkTab({ message }) {
     { title: "TLS", cell: (row) => row.envelope.tls ?? "none" },
     { title: "Size", end: true, cell: (row) => bytes(row.sizeBytes) },
   ];
-  return html`<${Table} label="Received by the local sink" columns=${columns} rowTo=${(row) => `/sink/${row.id}`} state=${{ ...state, rows: state.data?.data ?? [] }} empty=${html`<div class="empty"><h2>Nothing yet</h2><p>The sink has received no copy of this message.</p></div>`} />`;
+  return html`<${Table} label="Received by the local sink" columns=${columns} rowTo=${(row) => `/sink/${row.id}`} state=${{ ...state, rows: state.data?.data ?? [] }} empty=${html`<div class="empty"><h2>Nothing yet</h2><p>The sink hasn't received this message yet.</p></div>`} />`;
 }

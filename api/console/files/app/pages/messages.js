@@ -17,10 +17,10 @@ const loadResend = () => import("../parts/resend_dialog.js");
 
 const COLUMNS = [
   { key: "status", title: "Status", width: "104px", cell: (row) => html`<${Chip}>${row.status}<//>` },
-  { key: "to", title: "Recipient", width: "minmax(11rem, 1.6fr)", cell: (row) => (row.more ? html`<span class="names"><span class="cut">${row.to}</span><span class="soft">+${row.more}</span></span>` : row.to || html`<span class="soft">Address not kept</span>`) },
-  { key: "subject", title: "Subject", width: "minmax(10rem, 2fr)", cell: (row) => html`${row.subject || html`<em>No subject</em>`}${row.reason && html`<span class="soft small">${`  ${row.reason}`}</span>`}` },
-  { key: "tags", title: "Tags", width: "minmax(5rem, 0.6fr)", cell: (row) => row.tags?.join(", ") ?? "" },
-  { key: "at", title: "Accepted", width: "7.5rem", end: true, time: (row) => row.at },
+  { key: "to", title: "Recipient", width: "minmax(7rem, 1.6fr)", cell: (row) => (row.more ? html`<span class="names"><span class="cut">${row.to}</span><span class="soft">+${row.more}</span></span>` : row.to || html`<span class="soft">Address not stored</span>`) },
+  { key: "subject", title: "Subject", width: "minmax(7rem, 2fr)", cell: (row) => html`${row.subject || html`<em>No subject</em>`}${row.reason && html`<span class="soft small">${`  ${row.reason}`}</span>`}` },
+  { key: "tags", title: "Tags", width: "minmax(3.5rem, 0.6fr)", cell: (row) => row.tags?.join(", ") ?? "" },
+  { key: "at", title: "Accepted", width: "6.5rem", end: true, time: (row) => row.at },
 ];
 
 export function Messages() {
@@ -63,7 +63,7 @@ function Rows({ state, filtered, selection }) {
   if (rows.length === 0) return html`<div class="card">${loading ? html`<div class="card-body"><${Skeleton} lines=${8} /></div>` : html`<${Lazy} load=${loadEmpty} name=${filtered ? "NoMatch" : "NoMessages"} />`}</div>`;
   return html`<div class="card"><${VirtualRows} label="Messages" rows=${rows} columns=${COLUMNS} linkKey="to" rowTo=${(row) => `/messages/${row.id}`} more=${state.more} loading=${loading || Boolean(error)} onMore=${state.next} selection=${selection} />
     ${error && html`<div class="card-body"><${ErrorNote} error=${error} retry=${state.next} /></div>`}
-    <div class="table-foot"><span>${number(rows.length)}${state.more ? " shown, older ones load while you scroll" : rows.length === 1 ? " message" : " messages"}</span>${state.more && html`<${Button} busy=${loading} onClick=${state.next}>Show more<//>`}</div></div>`;
+    <div class="table-foot"><span>${number(rows.length)}${state.more ? " shown; older ones load as you scroll" : rows.length === 1 ? " message" : " messages"}</span>${state.more && html`<${Button} busy=${loading} onClick=${state.next}>Show more<//>`}</div></div>`;
 }
 
 function Chips({ filters, custom, query }) {
@@ -84,12 +84,12 @@ const MODES = {
   polling: ["warn", "Every 5 s"],
   offline: ["bad", "Offline"],
 };
-const MODE_HINTS = { polling: "The account has as many live connections as it may have, so new events are fetched every 5 seconds.", offline: "The service can't be reached. The page goes on where it was as soon as it answers.", live: "New messages and changes of status appear as they happen." };
+const MODE_HINTS = { polling: "The account has reached its limit of live connections, so this page fetches new events every 5 seconds.", offline: "The service can't be reached. The page continues where it was as soon as it responds.", live: "New messages and status changes appear as they happen." };
 
 function LiveButton({ paused, onPaused }) {
   const [tone, text] = MODES[liveMode.value];
   return html`<span class="row" title=${MODE_HINTS[liveMode.value]}><span class=${classes("live-dot", paused ? "" : tone)} aria-hidden="true"></span><span class="small soft" role="status">${paused ? "Paused" : text}</span>
-    <${Button} icon=${paused ? "play" : "pause"} label=${paused ? "Go on with live rows" : "Pause live rows"} onClick=${() => onPaused(!paused)} /></span>`;
+    <${Button} icon=${paused ? "play" : "pause"} label=${paused ? "Resume live updates" : "Pause live updates"} onClick=${() => onPaused(!paused)} /></span>`;
 }
 
 /** Messages by status in the last 24 hours, as links to the filter. */

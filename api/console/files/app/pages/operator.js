@@ -27,7 +27,7 @@ export function Operator({ part = "nodes", id }) {
   if (detail) return html`<${Lazy} key=${`${part} ${id}`} load=${detail.load} name=${detail.name} id=${id} />`;
   const known = PARTS[part] ? part : "nodes";
   const { load, name } = PARTS[known];
-  return html`<${PageHead} title="Operator" lead="The whole service: what the command ops shows and does, for the people in WAYBILL_OPERATORS." />
+  return html`<${PageHead} title="Operator" lead="Everything the ops command shows and does, for the people listed in WAYBILL_OPERATORS." />
     <${Tabs} label="Parts of the service" items=${Object.entries(PARTS).map(([key, one]) => [key, one.title])} current=${known} onSelect=${(key) => go(`/operator/${key}`)} />
     <${Lazy} key=${known} load=${load} name=${name} />`;
 }

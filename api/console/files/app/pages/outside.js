@@ -13,15 +13,15 @@ export { SignInForm };
 // What the identity provider's redirect says of a failed sign-in, as words in the fragment.
 const PROBLEMS = {
   __proto__: null,
-  access_denied: "The provider refused the sign-in, or you cancelled it.",
+  access_denied: "The provider rejected the sign-in, or you canceled it.",
   unavailable: "The provider can't be reached. Try again in half a minute, or sign in another way.",
   email_unverified: "The provider has not confirmed your address. Confirm it there, then sign in again.",
-  invalid_address: "The provider gave no usable address for you.",
-  other_identity: "Your address belongs to a person who signs in with another identity of the provider. Sign in with your password.",
-  address_unconfirmed: "A person with your address has not confirmed it yet. Sign in with the password, and confirm the address.",
-  no_account: "You have no account on this service. Ask an owner to invite you.",
+  invalid_address: "The provider returned no usable email address for you.",
+  other_identity: "Your address is linked to another identity at the provider. Sign in with your password.",
+  address_unconfirmed: "Your address isn't confirmed yet. Sign in with your password and confirm it.",
+  no_account: "You have no account on this instance. Ask an owner to invite you.",
   too_many_tries: "Too many sign-ins. Wait a minute, then try again.",
-  expired: "This sign-in was used already, took too long, or was begun in another browser. Start again.",
+  expired: "This sign-in was already used, took too long, or started in another browser. Try again.",
 };
 
 /** Return the page to show after signing in: a path of the console, from the address or the provider's redirect. */
@@ -73,10 +73,10 @@ function SignInByLink({ token }) {
   });
   useEffect(() => { signIn(); }, []);
   if (needsCode) {
-    return html`<${OutsidePage} title="Sign in" lead="Enter the code that your authenticator shows now, or one of your recovery codes."><${Form} onSubmit=${signIn}>
+    return html`<${OutsidePage} title="Sign in" lead="Enter the current code from your authenticator app, or a recovery code."><${Form} onSubmit=${signIn}>
       <${TextField} label="Code" mono autocomplete="one-time-code" required maxlength="32" autofocus value=${code} onValue=${setCode} />
       <${ErrorNote} error=${error} /><${Button} kind="primary" type="submit" busy=${busy}>Sign in<//><//><//>`;
   }
   if (busy || !error) return html`<${OutsidePage} title="Signing you in"><p class="soft" role="status">This takes a moment.</p><//>`;
-  return html`<${OutsidePage} title="This link does not work" lead="Each link works once, and a new one replaces it."><${ErrorNote} error=${error} /><${Button} kind="primary" to="/sign-in">Sign in another way<//><//>`;
+  return html`<${OutsidePage} title="This link doesn't work" lead="Each link works once, and a new one replaces it."><${ErrorNote} error=${error} /><${Button} kind="primary" to="/sign-in">Sign in another way<//><//>`;
 }

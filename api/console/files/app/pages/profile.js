@@ -37,9 +37,9 @@ function Accounts() {
     { title: "Your role", cell: (row) => row.role },
     { title: "Plan", cell: (row) => row.plan },
     { title: "Status", cell: (row) => html`<${Chip}>${row.status}<//>` },
-    { title: "Actions", hideTitle: true, button: true, end: true, cell: (row) => (row.id === account.id ? html`<${Button} danger onClick=${() => setLeaving(true)}>Leave<//>` : html`<${Button} onClick=${() => change(row)}>Switch to it<//>`) },
+    { title: "Actions", hideTitle: true, button: true, end: true, cell: (row) => (row.id === account.id ? html`<${Button} danger onClick=${() => setLeaving(true)}>Leave<//>` : html`<${Button} onClick=${() => change(row)}>Switch<//>`) },
   ];
-  return html`<div class="stack-tight"><p class="soft">To leave an account, switch to it first. Its last owner can't leave: transfer the ownership, or delete the account.</p>
+  return html`<div class="stack-tight"><p class="soft">To leave an account, switch to it first. The last owner can't leave; transfer the ownership or delete the account.</p>
     <${Table} label="Accounts" columns=${columns} state=${{ rows: accounts ?? [], loading: false, error: null }} />
-    ${leaving && html`<${Confirm} title=${`Leave ${account.name}?`} typed=${account.name} confirm="Leave account" action=${() => call("POST /v1/team/leave")} onClose=${(done) => (done ? leaveConsole() : setLeaving(false))}>You lose access at once, and this session ends. What you created on the account stays. Only an admin can invite you again.<//>`}</div>`;
+    ${leaving && html`<${Confirm} title=${`Leave ${account.name}?`} typed=${account.name} confirm="Leave account" action=${() => call("POST /v1/team/leave")} onClose=${(done) => (done ? leaveConsole() : setLeaving(false))}>You lose access immediately, and this session ends. Everything you created is kept. Only an admin can invite you again.<//>`}</div>`;
 }

@@ -6,10 +6,10 @@ import { html } from "../core/view.js";
 
 const PARTS = {
   __proto__: null,
-  addresses: ["Addresses", "Mail to a claimed address is received; anything else under your domains is refused.", () => import("../parts/inbound_addresses.js"), "InboundAddresses"],
-  routes: ["Routes", "A route decides what happens with mail to an address or a domain. Mail without a route stays in the mailbox.", () => import("../parts/inbound_routes.js"), "InboundRoutes"],
-  domains: ["Domains", "Mail arrives once the MX record of a domain names this service.", () => import("../parts/inbound_domains.js"), "InboundDomains"],
-  "mta-sts": ["MTA-STS", "A policy tells other servers to deliver to you over verified TLS only.", () => import("../parts/mta_sts.js"), "MtaSts"],
+  addresses: ["Addresses", "Email to a claimed address is received. Everything else at your domains is rejected.", () => import("../parts/inbound_addresses.js"), "InboundAddresses"],
+  routes: ["Routes", "A route decides what happens to email for an address or a domain. Without a route, it stays in the inbox.", () => import("../parts/inbound_routes.js"), "InboundRoutes"],
+  domains: ["Domains", "You receive email once the domain's MX record points to this instance.", () => import("../parts/inbound_domains.js"), "InboundDomains"],
+  "mta-sts": ["MTA-STS", "A policy tells other mail servers to deliver to you over verified TLS only.", () => import("../parts/mta_sts.js"), "MtaSts"],
 };
 
 export function Receiving({ part = "addresses", service }) {

@@ -8,7 +8,7 @@ import { duration, html, serviceNow } from "../core/view.js";
 const CLASSES = [["", "All"], ["2xx", "Done"], ["4xx", "Refused"], ["5xx", "Failed"]];
 const METHODS = [["", "Any method"], ...["GET", "POST", "PATCH", "PUT", "DELETE", "HEAD"].map((one) => [one, one])];
 const NAMES = ["status", "method", "path", "key", "errorType"];
-const ASKERS = [["", "Any API key"], ["person", "Signed-in persons"], ["all", "Keys and persons"]];
+const ASKERS = [["", "Any API key"], ["person", "Signed-in people"], ["all", "Keys and people"]];
 const RANGE_MS = { "1h": 3_600_000, "24h": 86_400_000 };
 
 const toneOf = (status) => (status >= 500 ? "bad" : status >= 400 ? "warn" : "good");
@@ -18,7 +18,7 @@ const COLUMNS = [
   { key: "status", title: "Status", cell: (row) => html`<${Chip} tone=${toneOf(row.status)}>${String(row.status)}<//>` },
   { key: "error", title: "Error", cell: (row) => (row.errorType ? html`<code>${row.errorType}</code>` : html`<span class="soft">–</span>`) },
   { key: "ms", title: "Time", end: true, cell: (row) => duration(row.ms) },
-  { key: "by", title: "Asked by", cell: (row) => html`<${Asker} row=${row} />` },
+  { key: "by", title: "Made by", cell: (row) => html`<${Asker} row=${row} />` },
   { key: "at", title: "Answered", end: true, cell: (row) => html`<${Time} relative at=${row.createdAt} />` },
 ];
 
@@ -40,12 +40,12 @@ export function Requests() {
   const keys = useNames();
   const opened = state.rows.find((row) => row.id === query.get("request"));
   const filtered = NAMES.some((name) => filters[name]) || range || by;
-  return html`<${PageHead} title="API requests" lead="Every request of this account in the last seven days, refused ones too, without query strings, headers and bodies. The requests of this console are those of signed-in persons." />
+  return html`<${PageHead} title="API requests" lead="All API requests of this account in the last seven days, including rejected ones, without query strings, headers and bodies. Requests from this console are listed as signed-in people." />
     <div class="toolbar">
       <${Segments} label="Outcome" options=${CLASSES} value=${filters.status ?? ""} onValue=${(value) => setQuery({ status: value, errorType: null })} />
-      <${SearchField} label="Beginning of the path" value=${filters.path} onValue=${(value) => setQuery({ path: value.trim() || null })} />
+      <${SearchField} label="Path starts with" value=${filters.path} onValue=${(value) => setQuery({ path: value.trim() || null })} />
       <${SelectField} label="Method" hideLabel value=${filters.method} onValue=${(value) => setQuery({ method: value })} options=${METHODS} />
-      <${SelectField} label="Asked by" hideLabel value=${filters.key ?? by} onValue=${(value) => setQuery(value.startsWith("key_") ? { key: value, by: null } : { key: null, by: value })} options=${[...ASKERS, ...keys]} />
+      <${SelectField} label="Made by" hideLabel value=${filters.key ?? by} onValue=${(value) => setQuery(value.startsWith("key_") ? { key: value, by: null } : { key: null, by: value })} options=${[...ASKERS, ...keys]} />
       <${SelectField} label="Period" hideLabel value=${query.get("range") ?? ""} onValue=${(value) => setQuery({ range: value })} options=${[["", "Last 7 days"], ["24h", "Last 24 hours"], ["1h", "Last hour"]]} />
     </div>
     ${filters.errorType && html`<div class="toolbar"><${Chip} tone="accent" onRemove=${() => setQuery({ errorType: null })} removeLabel=${`Remove the filter ${filters.errorType}`}><span>error: ${filters.errorType}</span><//></div>`}
@@ -64,37 +64,37 @@ function useNames() {
 
 function NoMatch() {
   const clear = html`<${Button} onClick=${() => setQuery({ ...Object.fromEntries(NAMES.map((name) => [name, null])), range: null, by: null })}>Clear all filters<//>`;
-  return html`<${Empty} icon="search" title="No request matches" action=${clear}>A request is listed about a second after its answer.<//>`;
+  return html`<${Empty} icon="search" title="No request matches" action=${clear}>Requests appear about a second after their response.<//>`;
 }
 
 function NoRequests() {
   const curl = `curl ${window.location.origin}/v1/me \\\n  -H "Authorization: Bearer $KEY"`;
-  return html`<${Empty} icon="activity" title="No requests yet" curl=${curl} action=${html`<${Button} kind="primary" to="/api-keys">Create a key<//>`}>Requests to the API are listed here about a second after their answer: method, path, status, time, and why a refused one was refused.<//>`;
+  return html`<${Empty} icon="activity" title="No requests yet" curl=${curl} action=${html`<${Button} kind="primary" to="/api-keys">Create a key<//>`}>API requests appear here about a second after their response, with status, time and the reason for a rejection.<//>`;
 }
 
 const ADVICE = {
-  401: "The key or session was not accepted: check that the key is complete and has not been revoked.",
-  403: "The key or role may not do this: compare the key's scopes with what the operation needs.",
-  404: "The path or the thing that it names does not exist in this account.",
-  409: "The thing is in a state that does not allow this.",
-  413: "The body is larger than allowed.",
-  422: "An address, attachment or template was refused; the answer names it.",
-  429: "A limit was reached: wait for the time in Retry-After, then repeat.",
+  401: "The key or session is invalid. Check that the key is complete and hasn't been revoked.",
+  403: "The key or role isn't allowed to do this. Compare the key's scopes with the ones the operation needs.",
+  404: "The path, or the object it refers to, doesn't exist in this account.",
+  409: "Not possible in its current state. Fetch the object and check its status.",
+  413: "The request body is too large. Send less in one request.",
+  422: "An address, attachment or template was rejected. The response names it.",
+  429: "You've reached a rate limit. Wait for the time in Retry-After, then retry.",
 };
 
 function RequestDialog({ row, onClose }) {
-  const advice = ADVICE[row.status] ?? (row.status >= 500 ? "The service failed. Repeat the request; quote the request id to the operator if it fails again." : row.status === 400 ? "A field of the request is wrong; the answer names it in error.field." : null);
+  const advice = ADVICE[row.status] ?? (row.status >= 500 ? "The service failed. Retry; if it fails again, give the request id to the operator." : row.status === 400 ? "A field of the request is invalid. The response names it in error.field." : null);
   const facts = [
     ["Status", html`<${Chip} tone=${toneOf(row.status)}>${String(row.status)}<//>`],
     ["Error", row.errorType && html`<button type="button" class="link-button" onClick=${() => setQuery({ errorType: row.errorType, request: null })}><code>${row.errorType}</code></button>`],
     ["What to do", advice],
     ["Answered", html`<${Time} at=${row.createdAt} />`],
-    ["Time until the answer began", duration(row.ms)],
-    ["Asked by", html`<${Asker} row=${row} /> <${CopyLine} text=${row.keyId ?? row.userId ?? ""} />`],
+    ["Response time", duration(row.ms)],
+    ["Made by", html`<${Asker} row=${row} /> <${CopyLine} text=${row.keyId ?? row.userId ?? ""} />`],
     ["Request id", html`<${CopyLine} text=${row.requestId} />`],
   ];
   return html`<${Dialog} title="API request" onClose=${onClose}>
     <${Code} text=${`${row.method} ${row.path}`} label="Request" /><${Facts} items=${facts} />
-    <p class="soft small">The request id is the header X-Request-Id of the answer. It also stands in the error and in the logs of the service.</p>
+    <p class="soft small">The request id is the X-Request-Id header of the response. Errors and the service's logs contain it too.</p>
   <//>`;
 }

@@ -8,7 +8,7 @@ import { ReasonChip } from "../parts/reason_chip.js";
 import { SuppressionFile } from "../parts/suppression_file.js";
 
 const FILTER = [["", "All reasons"], ["bounce", "Bounce"], ["complaint", "Complaint"], ["unsubscribe", "Unsubscribe"], ["manual", "Manual"]];
-const COMPLAINT = "The person reported your mail as spam. Mailbox providers block senders who write to them again, so the suppression stays.";
+const COMPLAINT = "This person reported your email as spam. Mailbox providers block senders who email them again, so you can't remove this suppression.";
 
 export function Suppressions() {
   const { query } = location.value;
@@ -20,9 +20,9 @@ export function Suppressions() {
     setOpen(null);
     if (done) state.reload();
   };
-  const actions = html`<${Menu} label="Export" text="Export" kind="plain" items=${[["csv", "CSV"], ["ndjson", "JSON, one object a line"]].map(([format, text]) => ({ text, icon: "download", onSelect: () => save(format, filters.reason) }))} />
+  const actions = html`<${Menu} label="Export" text="Export" kind="plain" items=${[["csv", "CSV"], ["ndjson", "NDJSON, one suppression per line"]].map(([format, text]) => ({ text, icon: "download", onSelect: () => save(format, filters.reason) }))} />
     <${Button} icon="upload" role="member" onClick=${() => setOpen("file")}>Import file<//><${Button} kind="primary" icon="plus" role="member" onClick=${() => setOpen("add")}>Suppress address<//>`;
-  return html`<${PageHead} title="Suppressions" lead="Addresses that the account does not send to. Bounces, complaints and unsubscriptions are added automatically." actions=${actions} />
+  return html`<${PageHead} title="Suppressions" lead="Addresses you don't send to. Bounces, complaints and unsubscribes are added automatically." actions=${actions} />
     <div class="toolbar"><${SearchField} label="Search addresses" value=${filters.search} onValue=${(search) => setQuery({ search })} />
       <div class="toolbar-select"><${SelectField} label="Reason" hideLabel value=${filters.reason} options=${FILTER} onValue=${(reason) => setQuery({ reason })} /></div></div>
     <${Table} label="Suppressions" columns=${columns(setOpen)} state=${state} rowKey=${(row) => row.address} empty=${filtered ? html`<${NoMatch} />` : html`<${NoSuppressions} onAdd=${() => setOpen("add")} />`} />
@@ -47,7 +47,7 @@ const columns = (onLift) => [
   { title: "Added", cell: (row) => html`<${Time} at=${row.createdAt} />` },
   { title: "Actions", hideTitle: true, end: true, cell: (row) => html`<${Menu} label=${`Actions of ${row.address}`} items=${[
     { text: "Messages to this address", icon: "send", to: "/messages", query: { recipient: row.address } },
-    { text: "Lift suppression", icon: "trash-2", danger: true, why: row.reason === "complaint" ? COMPLAINT : null, onSelect: () => onLift(row) },
+    { text: "Remove suppression", icon: "trash-2", danger: true, why: row.reason === "complaint" ? COMPLAINT : null, onSelect: () => onLift(row) },
   ]} />` },
 ];
 
@@ -58,12 +58,12 @@ function Cause({ row }) {
 }
 
 function NoMatch() {
-  return html`<${Empty} icon="search" title="No suppression matches" action=${html`<${Button} onClick=${() => setQuery({ search: null, reason: null })}>Clear filters<//>`}>The account may send to every address that is not listed.<//>`;
+  return html`<${Empty} icon="search" title="No suppression matches" action=${html`<${Button} onClick=${() => setQuery({ search: null, reason: null })}>Clear filters<//>`}>You can send to every address that isn't listed.<//>`;
 }
 
 function NoSuppressions({ onAdd }) {
   const curl = `curl ${window.location.origin}/v1/suppressions -H "Authorization: Bearer $KEY" \\\n  -H "Content-Type: application/json" -d '{"address": "ann@example.com", "reason": "unsubscribe"}'`;
-  return html`<${Empty} icon="ban" title="No address is suppressed" action=${html`<${Button} kind="primary" icon="plus" role="member" onClick=${onAdd}>Suppress address<//>`} curl=${curl}>Addresses that bounce for good, complain or unsubscribe appear here. Import the opt-outs of your former service before you send.<//>`;
+  return html`<${Empty} icon="ban" title="No address is suppressed" action=${html`<${Button} kind="primary" icon="plus" role="member" onClick=${onAdd}>Suppress address<//>`} curl=${curl}>Addresses that bounce permanently, complain or unsubscribe appear here. Import the suppressions of your previous service before you send.<//>`;
 }
 
 function AddSuppression({ onClose }) {
@@ -73,29 +73,29 @@ function AddSuppression({ onClose }) {
   const submit = async () => {
     const made = await add();
     if (made === undefined) return;
-    toast(made.reason === reason ? `${made.address} is suppressed` : `${made.address} stays suppressed: ${made.reason} is the stronger reason`);
+    toast(made.reason === reason ? `${made.address} suppressed` : `${made.address} was already suppressed for a stronger reason: ${made.reason}`);
     onClose(true);
   };
   return html`<${Dialog} title="Suppress address" onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Suppress<//>`}>
     <${Form} onSubmit=${submit}>
       <${TextField} label="Address" type="email" required autofocus value=${address} onValue=${setAddress} error=${fieldError(error, "address")} />
-      <${SelectField} label="Reason" value=${reason} onValue=${setReason} options=${[["manual", "Manual: block all mail"], ["unsubscribe", "Unsubscribe: block all but transactional mail"]]} hint="A stronger reason that the address already has stays." />
+      <${SelectField} label="Reason" value=${reason} onValue=${setReason} options=${[["manual", "Manual: block all email"], ["unsubscribe", "Unsubscribe: block all except transactional email"]]} hint="If the address already has a stronger reason, that one is kept." />
       <${ErrorNote} error=${error} fields=${["address"]} />
     <//><//>`;
 }
 
 const LIFTED = {
-  bounce: "The next message to it is sent. If the mailbox still does not exist, it bounces again, and bounces lower the reputation of your domain.",
-  unsubscribe: "The person asked for no such mail. Lift this only if the person asked you to; else expect a complaint.",
-  manual: "The next message to it is sent.",
+  bounce: "Messages to it are sent again. If the mailbox still doesn't exist, they bounce and hurt your domain's reputation.",
+  unsubscribe: "This person unsubscribed. Remove this only if they asked you to; otherwise they may report you as spam.",
+  manual: "Messages to it are sent again.",
 };
 
 /** The question before a suppression is lifted, with the consequences of its reason. */
 function LiftSuppression({ row, onClose }) {
   const done = (ok) => {
-    if (ok) toast(`${row.address} may get mail again`);
+    if (ok) toast(`${row.address} can receive your email again`);
     onClose(ok);
   };
-  return html`<${Confirm} title=${`Lift the suppression of ${row.address}?`} confirm="Lift suppression" action=${() => call("DELETE /v1/suppressions/{address}", { path: { address: row.address } })} onClose=${done}>
+  return html`<${Confirm} title=${`Remove the suppression of ${row.address}?`} confirm="Remove suppression" action=${() => call("DELETE /v1/suppressions/{address}", { path: { address: row.address } })} onClose=${done}>
     ${row.reason === "complaint" ? html`<${Notice} tone="warn">${COMPLAINT}<//>` : LIFTED[row.reason]}<//>`;
 }

@@ -22,12 +22,12 @@ export function Team() {
     setOpen(null);
     if (done) state.reload();
   };
-  const unready = !data ? "The members are not known yet." : data.members.length < 2 ? "There is nobody else on the account. Invite the new owner first." : undefined;
+  const unready = !data ? "The members haven't loaded yet." : data.members.length < 2 ? "You're the only member. Invite the new owner first." : undefined;
   const invite = html`<${Button} kind="primary" icon="user-plus" role="admin" onClick=${() => setOpen({ what: "invite" })}>Invite<//>`;
   const actions = html`${hasRole("owner") && html`<${Button} why=${whyNot("owner") ?? unready} onClick=${() => setOpen({ what: "transfer" })}>Transfer ownership<//>`}${invite}`;
-  return html`<${PageHead} title="Team" lead="Members sign in with their own address and work in this account with their role. Each change stands in the audit log." actions=${actions} />
+  return html`<${PageHead} title="Team" lead="Members sign in with their own address and work with the role you give them. Every change appears in the audit log." actions=${actions} />
     <div class="stack">
-      ${data && data.seats.limit !== null && html`<${Card}><${CapMeter} label="Seats" used=${data.seats.used} limit=${data.seats.limit} note="Members and pending invitations take a seat each." /><//>`}
+      ${data && data.seats.limit !== null && html`<${Card}><${CapMeter} label="Seats" used=${data.seats.used} limit=${data.seats.limit} note="Each member and each pending invitation uses one seat." /><//>`}
       <${Members} state=${state} setOpen=${setOpen} />
       ${(data || !state.error) && html`<${Invites} state=${state} invite=${invite} setOpen=${setOpen} />`}
     </div>
@@ -61,7 +61,7 @@ function Invites({ state, invite, setOpen }) {
   const resend = async (row) => {
     try {
       await call("POST /v1/team/invites/{id}/resend", { path: { id: row.id } });
-      toast(`Invitation sent to ${row.email} again; the former link is dead`);
+      toast(`Invitation resent to ${row.email}. The previous link no longer works`);
     } catch (refusal) {
       if (!refusal.type) throw refusal;
       toast(refusal.message, { tone: "bad", ms: 8000 });
@@ -80,7 +80,7 @@ function Invites({ state, invite, setOpen }) {
     { title: "Expires", cell: (row) => html`<${Time} at=${row.expiresAt} relative />` },
     { title: "Actions", hideTitle: true, end: true, cell: (row) => html`<${Menu} label=${`Actions of the invitation to ${row.email}`} items=${actions(row)} />` },
   ];
-  const empty = html`<${Empty} icon="user-plus" title="No pending invitations" action=${invite}>Invite the people you work with: each gets a role, and an own sign-in in place of a shared password.<//>`;
+  const empty = html`<${Empty} icon="user-plus" title="No pending invitations" action=${invite}>Invite the people you work with. Each gets a role and their own sign-in, so nobody shares a password.<//>`;
   return html`<div class="stack-tight"><h2>Invitations</h2><${Table} label="Invitations" columns=${columns} state=${{ ...state, rows: state.data?.invites ?? [] }} empty=${empty} /></div>`;
 }
 
@@ -93,7 +93,7 @@ function Dialogs({ what, row, team, onClose }) {
   if (what === "invite") return html`<${InviteDialog} onClose=${onClose} />`;
   if (what === "role") return html`<${RoleDialog} member=${row} onClose=${onClose} />`;
   if (what === "transfer") return html`<${TransferDialog} members=${team.members} onClose=${onClose} />`;
-  if (what === "leave") return html`<${Confirm} title=${`Leave ${account.name}?`} typed=${account.name} confirm="Leave account" action=${() => call("POST /v1/team/leave")} onClose=${(yes) => (yes ? leaveConsole() : onClose(false))}>You lose access at once, and this session ends. Only an admin can invite you again.<//>`;
-  if (what === "remove") return html`<${Confirm} title=${`Remove ${called(row)}?`} confirm="Remove member" action=${() => call("DELETE /v1/team/members/{id}", { path: { id: row.id } })} onClose=${done(`${called(row)} removed`)}>They lose access to ${account.name} at once, and their sessions here end. API keys that they made keep working: revoke those that they know.<//>`;
-  return html`<${Confirm} title=${`Withdraw the invitation to ${row.email}?`} confirm="Withdraw" action=${() => call("DELETE /v1/team/invites/{id}", { path: { id: row.id } })} onClose=${done("Invitation withdrawn")}>Its link stops working, and the seat is free.<//>`;
+  if (what === "leave") return html`<${Confirm} title=${`Leave ${account.name}?`} typed=${account.name} confirm="Leave account" action=${() => call("POST /v1/team/leave")} onClose=${(yes) => (yes ? leaveConsole() : onClose(false))}>You lose access immediately, and this session ends. Only an admin can invite you again.<//>`;
+  if (what === "remove") return html`<${Confirm} title=${`Remove ${called(row)}?`} confirm="Remove member" action=${() => call("DELETE /v1/team/members/{id}", { path: { id: row.id } })} onClose=${done(`${called(row)} removed`)}>They lose access to ${account.name} immediately and are signed out. API keys they created keep working; revoke the ones they know.<//>`;
+  return html`<${Confirm} title=${`Withdraw the invitation to ${row.email}?`} confirm="Withdraw" action=${() => call("DELETE /v1/team/invites/{id}", { path: { id: row.id } })} onClose=${done("Invitation withdrawn")}>The link stops working, and the seat becomes free.<//>`;
 }

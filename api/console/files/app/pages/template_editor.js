@@ -38,7 +38,7 @@ function EditorPage({ id, saved }) {
   const tab = location.value.query.get("tab") ?? "html";
   const set = (changes) => setDraft((old) => ({ ...old, ...changes }));
   const changed = JSON.stringify(draft) !== JSON.stringify(fieldsOf(base));
-  useEffect(() => (changed ? guardLeaving("The template has unsaved changes. Leave the page and lose them?") : undefined), [changed]);
+  useEffect(() => (changed ? guardLeaving("This template has unsaved changes. Leave and discard them?") : undefined), [changed]);
   const [save, saving] = useAction((version) => (id ? call("PATCH /v1/templates/{id}", { path: { id }, body: { ...requestOf(draft), ifVersion: version } }) : call("POST /v1/templates", { body: { ...requestOf(draft), ...(draft.id && { id: draft.id }) } })));
   const layout = useLayout(draft.layout);
   const { data } = parsedData(json);
@@ -82,21 +82,21 @@ function EditorPage({ id, saved }) {
     setQuery({ tab: null });
     toast(`Version ${version.version} is in the editor. Save it to make it the latest.`, { tone: "info" });
   };
-  const actions = html`${id && html`<${Button} icon="mail" role="member" onClick=${() => setDialog("test")}>Send a test<//>`}<${Button} kind="primary" role="member" busy=${saving.busy} why=${changed || !id ? null : "There is nothing to save."} onClick=${() => submit()}>${id ? "Save" : "Create template"}<//>${id && html`<${Menu} label="More actions" kind="plain" items=${menuOf(id, setDialog)} />`}`;
-  return html`<${PageHead} title=${id ? base.name ?? id : "New template"} back=${BACK} lead=${id ? `Version ${base.version}. A save is the next version; sends use it at once. Messages already accepted, and broadcasts already started, keep theirs.` : "Content with variables. A send names the template and gives the values."} actions=${actions} />
+  const actions = html`${id && html`<${Button} icon="mail" role="member" onClick=${() => setDialog("test")}>Send a test<//>`}<${Button} kind="primary" role="member" busy=${saving.busy} why=${changed || !id ? null : "No changes to save."} onClick=${() => submit()}>${id ? "Save" : "Create template"}<//>${id && html`<${Menu} label="More actions" kind="plain" items=${menuOf(id, setDialog)} />`}`;
+  return html`<${PageHead} title=${id ? base.name ?? id : "New template"} back=${BACK} lead=${id ? `Version ${base.version}. A save is the next version; sends use it at once. Messages already accepted, and broadcasts already started, keep theirs.` : "Reusable content with variables. Each send names the template and passes the values."} actions=${actions} />
     <div class="stack">
-      ${newer && html`<${Notice} tone="warn" title=${`Somebody saved version ${newer.version} while you edited version ${base.version}.`} action=${html`<${Button} onClick=${() => setDialog("conflict")}>Compare<//>`}>Your changes are still here and are not saved.<//>`}
+      ${newer && html`<${Notice} tone="warn" title=${`Somebody saved version ${newer.version} while you edited version ${base.version}.`} action=${html`<${Button} onClick=${() => setDialog("conflict")}>Compare<//>`}>Your changes are still here, but not saved.<//>`}
       ${!newer && html`<${ErrorNote} error=${saving.error} fields=${FIELDS.filter((field) => field !== "variables")} />`}
       <div class="columns">
-        ${!id && html`<${TextField} label="Id" value=${draft.id} onValue=${(value) => set({ id: value })} placeholder="receipt" error=${wrong("id")} hint="How sends name it: lower-case letters, digits and hyphens. Empty: made from the name." />`}
-        <${TextField} label="Name" maxlength="120" value=${draft.name} onValue=${(name) => set({ name })} error=${wrong("name")} hint="For people; may be empty." />
+        ${!id && html`<${TextField} label="Id" value=${draft.id} onValue=${(value) => set({ id: value })} placeholder="receipt" error=${wrong("id")} hint="Sends use this id. Lower-case letters, digits and hyphens. Leave blank to generate one from the name." />`}
+        <${TextField} label="Name" maxlength="120" value=${draft.name} onValue=${(name) => set({ name })} error=${wrong("name")} hint="Shown in the console. Optional." />
         <${TextField} label="Subject" maxlength="998" value=${draft.subject} onValue=${(subject) => set({ subject })} error=${wrong("subject")} />
         <${LayoutField} value=${draft.layout} onValue=${(value) => set({ layout: value })} error=${wrong("layout")} />
       </div>
       <div class="template-columns">
         <div><${Tabs} label="Parts of the template" items=${tabs} current=${tab} onSelect=${(key) => setQuery({ tab: key === "html" ? null : key })} />
-          ${tab === "html" && html`<${Editor} key="html" label="HTML" value=${draft.html} onValue=${(value) => set({ html: value })} error=${wrong("html")} line=${wrong("html") && line} hint="{{name}} is the value, escaped; {{#name}} … {{/name}} is shown if it has one." />`}
-          ${tab === "text" && html`<${Editor} key="text" label="Text" language="text" value=${draft.text} onValue=${(text) => set({ text })} error=${wrong("text")} line=${wrong("text") && line} hint="The plain text for readers without HTML." />`}
+          ${tab === "html" && html`<${Editor} key="html" label="HTML" value=${draft.html} onValue=${(value) => set({ html: value })} error=${wrong("html")} line=${wrong("html") && line} hint="{{name}} inserts the escaped value; {{#name}} … {{/name}} appears only if there is one." />`}
+          ${tab === "text" && html`<${Editor} key="text" label="Text" language="text" value=${draft.text} onValue=${(text) => set({ text })} error=${wrong("text")} line=${wrong("text") && line} hint="Plain text for readers without HTML." />`}
           ${tab === "variables" && html`<${Variables} names=${usedNames(draft)} variables=${draft.variables} onVariables=${(variables) => set({ variables })} />`}
           ${tab === "versions" && id && html`<${Lazy} load=${loadVersions} name="Versions" key=${base.version} id=${id} current=${base} onRestore=${restore} />`}
           ${tab === "use" && id && html`<${Lazy} load=${loadUse} name="TemplateUse" id=${id} values=${filled(names, samples, variables)} data=${data} />`}
@@ -105,10 +105,10 @@ function EditorPage({ id, saved }) {
       </div>
     </div>
     ${dialog === "test" && html`<${Lazy} load=${loadTest} name="TestDialog" title=${`Send a test of ${base.name ?? id}`} sender send=${({ to, from }) => call("POST /v1/templates/{id}/test", { path: { id }, body: { from, to, version: base.version, variables: filled(namesBeside(allNames(base, layout), data, variables), samples, variables), data } })} onClose=${() => setDialog(null)}>
-      ${changed ? html`<${Notice} tone="warn">The test sends version ${base.version} as it was saved, without your unsaved changes.<//>` : html`<p class="soft">It sends version ${base.version} with the sample values.</p>`}<//>`}
+      ${changed ? html`<${Notice} tone="warn">The test sends the saved version ${base.version}, without your unsaved changes.<//>` : html`<p class="soft">It sends version ${base.version} with the sample values.</p>`}<//>`}
     ${dialog === "duplicate" && html`<${DuplicateDialog} id=${id} name=${base.name ?? id} changed=${changed} onClose=${() => setDialog(null)} />`}
     ${dialog === "conflict" && newer && html`<${ConflictDialog} newer=${newer} base=${base} draft=${draft} busy=${saving.busy} onClose=${() => setDialog(null)} onReplace=${() => { setDialog(null); submit(newer.version); }} onTake=${() => { setDialog(null); setBase(newer); setDraft(fieldsOf(newer)); setNewer(null); saving.clear(); }} />`}
-    ${dialog === "delete" && html`<${Confirm} title=${`Delete the template ${base.name ?? id}?`} typed=${id} confirm="Delete template" action=${() => call("DELETE /v1/templates/{id}", { path: { id } })} onClose=${(done) => { setDialog(null); if (done) { guardLeaving("")(); toast(`Template ${id} deleted`); go("/templates"); } }}>Sends and drafts of broadcasts that name it are refused from now on. Broadcasts that were started keep its content.<//>`}`;
+    ${dialog === "delete" && html`<${Confirm} title=${`Delete the template ${base.name ?? id}?`} typed=${id} confirm="Delete template" action=${() => call("DELETE /v1/templates/{id}", { path: { id } })} onClose=${(done) => { setDialog(null); if (done) { guardLeaving("")(); toast(`Template ${id} deleted`); go("/templates"); } }}>Sends and broadcast drafts that use it are rejected from now on. Broadcasts already started keep its content.<//>`}`;
 }
 
 function LayoutField({ value, onValue, error }) {
@@ -136,15 +136,15 @@ function DuplicateDialog({ id, name, changed, onClose }) {
   };
   return html`<${Dialog} title=${`Duplicate ${name}`} onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Duplicate<//>`}>
     <${Form} onSubmit=${submit}>
-      ${changed && html`<${Notice} tone="warn">The copy has the saved content. Your unsaved changes are lost when the copy opens.<//>`}
+      ${changed && html`<${Notice} tone="warn">The copy contains the saved content. Opening it discards your unsaved changes.<//>`}
       <${TextField} label="Name of the copy" maxlength="120" value=${wanted.name} onValue=${(value) => setWanted({ ...wanted, name: value })} error=${fieldError(error, "name")} />
-      <${TextField} label="Id of the copy" value=${wanted.id} onValue=${(value) => setWanted({ ...wanted, id: value })} error=${fieldError(error, "id")} hint="Empty: made from the name." />
+      <${TextField} label="Id of the copy" value=${wanted.id} onValue=${(value) => setWanted({ ...wanted, id: value })} error=${fieldError(error, "id")} hint="Leave blank to generate one from the name." />
       <${ErrorNote} error=${error} fields=${["name", "id"]} />
     <//><//>`;
 }
 
 function ConflictDialog({ newer, base, draft, busy, onClose, onReplace, onTake }) {
-  const foot = html`<${Button} onClick=${onClose}>Go on editing<//><${Button} onClick=${onTake}>Drop my changes<//><${Button} kind="primary" danger busy=${busy} onClick=${onReplace}>Replace version ${newer.version} with mine<//>`;
+  const foot = html`<${Button} onClick=${onClose}>Keep editing<//><${Button} onClick=${onTake}>Discard my changes<//><${Button} kind="primary" danger busy=${busy} onClick=${onReplace}>Replace version ${newer.version} with mine<//>`;
   return html`<${Dialog} title=${`Version ${newer.version} and your changes`} wide onClose=${onClose} foot=${foot}>
     <p>Version ${newer.version} was saved while you edited version ${base.version}. From it to what you have in the editor:</p>
     <${Lazy} load=${loadVersions} name="AllDifferences" from=${newer} to=${draft} />

@@ -13,7 +13,7 @@ const TABS = [["templates", "Templates"], ["layouts", "Layouts"]];
 export function Templates() {
   const tab = location.value.query.get("tab") === "layouts" ? "layouts" : "templates";
   const create = tab === "layouts" ? html`<${Button} kind="primary" icon="plus" role="member" to="/layouts/new">New layout<//>` : html`<${Button} kind="primary" icon="plus" role="member" to="/templates/new">New template<//>`;
-  return html`<${PageHead} title="Templates" lead="Content with variables, kept with all its versions. A send names the template and gives the values. A layout is the frame that templates share." actions=${create} />
+  return html`<${PageHead} title="Templates" lead="Reusable content with variables and a version history. Each send names the template and passes the values. A layout is a frame that templates share." actions=${create} />
     <${Tabs} label="Templates and layouts" items=${TABS} current=${tab} onSelect=${(key) => setQuery({ tab: key === "layouts" ? key : null, search: null })} />
     ${tab === "layouts" ? html`<${LayoutTable} create=${create} />` : html`<${TemplateTable} create=${create} />`}`;
 }
@@ -27,7 +27,7 @@ function LayoutTable({ create }) {
     { title: "Version", end: true, cell: (row) => row.version },
     { title: "Changed", cell: (row) => html`<${Time} at=${row.updatedAt} relative />` },
   ];
-  const empty = html`<${Empty} icon="layout-template" title="No layouts" action=${create} curl=${`curl ${window.location.origin}/v1/layouts ${LAYOUT_EXAMPLE}`}>Write head, logo and footer once, for all templates that name the layout.<//>`;
+  const empty = html`<${Empty} icon="layout-template" title="No layouts" action=${create} curl=${`curl ${window.location.origin}/v1/layouts ${LAYOUT_EXAMPLE}`}>Write header, logo and footer once for all templates that use the layout.<//>`;
   return html`<${Table} label="Layouts" columns=${columns} state=${state} rowTo=${(row) => `/layouts/${row.id}`} empty=${empty} />`;
 }
 
@@ -43,7 +43,7 @@ function TemplateTable({ create }) {
   ];
   const empty = search
     ? html`<${Empty} icon="search" title="Nothing found" action=${html`<${Button} onClick=${() => setQuery({ search: null })}>Show all templates<//>`}>No template has “${search}” in its id, name or subject.<//>`
-    : html`<${Empty} icon="layout-template" title="No templates" action=${create} curl=${`curl ${window.location.origin}/v1/templates ${EXAMPLE}`}>Write the content once; then change it here without touching your application.<//>`;
+    : html`<${Empty} icon="layout-template" title="No templates" action=${create} curl=${`curl ${window.location.origin}/v1/templates ${EXAMPLE}`}>Write the content once, then change it here without touching your application.<//>`;
   return html`<div class="toolbar"><${SearchField} label="Search by name, id or subject" value=${search} onValue=${(value) => setQuery({ search: value })} /></div>
     <${Table} label="Templates" columns=${columns} state=${state} rowTo=${(row) => `/templates/${row.id}`} empty=${empty} />`;
 }

@@ -27,8 +27,8 @@ export function Webhooks() {
   const add = html`<${Button} kind="primary" icon="plus" role="member" onClick=${() => setOpen({ kind: "new" })}>Add endpoint<//>`;
   const { origin } = window.location;
   const curl = `curl ${origin}/v1/webhooks \\\n  -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\\n  -d ${shellWord('{"url": "https://example.com/hooks", "eventTypes": ["delivered", "bounced"]}')}`;
-  const empty = html`<${Empty} icon="webhook" title="No webhook endpoints" action=${add} curl=${curl}>The service posts events to a URL of yours as they happen: deliveries, bounces, complaints, received mail. Each post is signed and repeated until your server answers with 2xx.<//>`;
-  return html`<${PageHead} title="Webhooks" lead="Events are posted to your endpoints within seconds, signed, and repeated for days while an endpoint does not answer." actions=${html`<${Button} icon="shield-check" onClick=${() => setOpen({ kind: "check" })}>Check a signature<//>${add}`} />
+  const empty = html`<${Empty} icon="webhook" title="No webhook endpoints" action=${add} curl=${curl}>Get an HTTP POST at your URL for each delivery, bounce, complaint or received message. Every post is signed and retried for up to 20 hours until your server responds with 2xx.<//>`;
+  return html`<${PageHead} title="Webhooks" lead="Events are posted to your endpoints within seconds and signed. Failed posts are retried for up to 20 hours." actions=${html`<${Button} icon="shield-check" onClick=${() => setOpen({ kind: "check" })}>Check a signature<//>${add}`} />
     <${Table} label="Webhook endpoints" columns=${columns(setOpen)} state=${state} rowTo=${(row) => `/webhooks/${row.id}`} empty=${empty} />
     ${open?.kind === "new" && html`<${EndpointForm} onClose=${created} />`}
     ${open?.kind === "edit" && html`<${EndpointForm} row=${open.row} onClose=${close} />`}
@@ -36,7 +36,7 @@ export function Webhooks() {
     ${open?.kind === "delete" && html`<${DeleteEndpoint} row=${open.row} onClose=${close} />`}
     ${open?.kind === "check" && html`<${Lazy} load=${loadChecker} name="SignatureChecker" onClose=${() => close(false)} />`}
     ${made && html`<${SecretDialog} title="Signing secret" secret=${made.signingSecret} onClose=${() => { setMade(null); go(`/webhooks/${made.id}`); }}>
-      <p>Your program checks <code>Service-Signature</code> with it: all characters of the secret, <code>whsec_</code> included, are the key. If it gets lost, rotate it.</p><//>`}`;
+      <p>Your application verifies <code>Service-Signature</code> with it. The key is the whole secret, <code>whsec_</code> included. If you lose it, rotate it.</p><//>`}`;
 }
 
 function columns(setOpen) {

@@ -13,7 +13,7 @@ const OWN_ROWS = [
   ["Messages and log kept", (plan) => days(plan.retentionDays)],
   ["Scheduling ahead", (plan) => days(plan.scheduleDays)],
   ["Delivery analytics", (plan) => days(plan.analyticsDays)],
-  ["Requests a second, each key", (plan) => number(plan.requestsPerSecond)],
+  ["Requests per second and key", (plan) => number(plan.requestsPerSecond)],
 ];
 const LEFT_OUT = new Set(["scheduled_messages", "segments"]); // as many as messages; the same on all plans
 
@@ -32,16 +32,16 @@ export function Plans({ state, onChanged }) {
   const resources = plans[0].limits.map((one) => one.resource).filter((resource) => !LEFT_OUT.has(resource));
   const cells = (read) => plans.map((plan) => html`<td class=${plan.current ? "present" : ""}>${read(plan)}</td>`);
   const head = (plan) => html`<th scope="col" class=${plan.current ? "present" : ""}>${named(plan.plan)}${plan.current && html` <${Chip} tone="accent">yours<//>`}<span class="price">${priceWords(plan, price(plan), interval)}</span></th>`;
-  const intervals = html`<${Segments} label="Paid by" options=${[["month", "Monthly"], ["year", "Yearly"]]} value=${interval} onValue=${setInterval} />`;
+  const intervals = html`<${Segments} label="Billing period" options=${[["month", "Monthly"], ["year", "Yearly"]]} value=${interval} onValue=${setInterval} />`;
   return html`<${Card} title="Plans" actions=${sold && intervals} flush>
-    ${!sold && html`<div class="card-body"><${Notice}>This installation sells no plans. Ask its operator for another one.<//></div>`}
+    ${!sold && html`<div class="card-body"><${Notice}>You can't buy plans on this instance. Ask its operator to change yours.<//></div>`}
     <div class="plans" tabindex="0" role="region" aria-label="Comparison of the plans"><table>
       <thead><tr><th scope="col"><span class="visually-hidden">Limit</span></th>${plans.map(head)}</tr></thead>
       <tbody>${OWN_ROWS.map(([label, read]) => html`<tr><th scope="row">${label}</th>${cells(read)}</tr>`)}
         ${resources.map((resource) => html`<tr><th scope="row">${resourceName(resource)}${MONTHLY.has(resource) ? " a month" : ""}</th>${cells((plan) => shown(limit(plan, resource)))}</tr>`)}
         ${sold && html`<tr><th scope="row"><span class="visually-hidden">Choose</span></th>${cells((plan) => html`<${Choice} plan=${plan} price=${price(plan)} interval=${interval} state=${state} onChoose=${() => setBuying({ plan, price: price(plan), interval })} />`)}</tr>`}</tbody>
     </table></div>
-    ${sold && html`<div class="card-foot small soft">Prices are without tax. A larger plan holds from the payment on, and unused time of the present one is credited. A smaller one holds from the end of the paid period. A smaller plan deletes nothing at once: only new things beyond its limits are refused, and what is older than its days is erased after 30 days.</div>`}
+    ${sold && html`<div class="card-foot small soft">Prices exclude tax. An upgrade applies when you pay, and unused time of your current plan is credited. A downgrade applies after the paid period. It deletes nothing right away: you can't add anything beyond the new limits, and data older than the new retention is erased after 30 days.</div>`}
     ${buying && html`<${CheckoutDialog} ...${buying} state=${state} onClose=${(done) => { setBuying(null); if (done) onChanged(); }} />`}
   <//>`;
 }
@@ -50,14 +50,14 @@ const MONTHLY = new Set(["received_messages", "verifications", "address_checks"]
 
 function priceWords(plan, price, interval) {
   if (price) return `${money(price.amount, price.currency)} a ${interval}`;
-  if (plan.plan === "free") return "free of charge";
+  if (plan.plan === "free") return "free";
   return plan.plan === "enterprise" ? "by agreement" : "not for sale";
 }
 
 function Choice({ plan, price, interval, state, onChoose }) {
   if (!price) return null;
   const running = state.status === "active" || state.status === "past_due";
-  if (state.status === "active" && plan.plan === state.plan && interval === state.interval && !state.pendingPlan) return html`<span class="soft small">present</span>`;
+  if (state.status === "active" && plan.plan === state.plan && interval === state.interval && !state.pendingPlan) return html`<span class="soft small">current</span>`;
   const larger = ORDER.indexOf(plan.plan) > ORDER.indexOf(state.plan);
   const agreed = state.status === "agreement" ? "Your plan was agreed with the operator. Ask the operator to change it." : undefined;
   return html`<${Button} kind=${larger ? "primary" : "plain"} why=${whyNot("admin") ?? agreed} onClick=${onChoose} aria-label=${`Choose ${named(plan.plan)}`}>${running ? (larger ? "Upgrade" : "Switch") : "Choose"}<//>`;
@@ -81,12 +81,12 @@ function CheckoutDialog({ plan, price, interval, state, onClose }) {
       window.location.assign(checkout.url);
       return;
     }
-    toast(`The account changes to ${named(checkout.plan)} at the end of the paid period`);
+    toast(`The account moves to ${named(checkout.plan)} after the paid period`);
     onClose(true);
   };
-  return html`<${Dialog} title=${`${named(plan.plan)}, paid by the ${interval}`} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Continue<//>`}>
+  return html`<${Dialog} title=${`${named(plan.plan)}, billed ${interval}ly`} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>Continue<//>`}>
     <${Form} onSubmit=${submit}>
-      <p><strong>${money(price.amount, price.currency)}</strong> a ${interval}, without tax. ${isSmaller(state, plan.plan, interval) ? html`The change holds from the end of the paid period on, <${Time} at=${state.currentPeriodEnd} />; nothing is paid now.` : "The next page shows the sum with tax and after the credit for unused time; you pay there. Card data never reach this service."}</p>
+      <p><strong>${money(price.amount, price.currency)}</strong> a ${interval}, without tax. ${isSmaller(state, plan.plan, interval) ? html`The change applies after the paid period, on <${Time} at=${state.currentPeriodEnd} />. You pay nothing now.` : "The next page shows the total with tax and credit for unused time. You pay there; your card data never reaches this instance."}</p>
       <${BillingFields} values=${values} setValues=${setValues} error=${error} />
     <//>
   <//>`;

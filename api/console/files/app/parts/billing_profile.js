@@ -27,8 +27,8 @@ export function BillingFields({ values, setValues, error, readonly = false }) {
     ${field("legalName", { label: "Name on invoices", required: true, maxlength: 200, autocomplete: "organization" })}
     <${SelectField} label="Country" required disabled=${readonly} value=${values.country} onValue=${set("country")} options=${countries} error=${told(error, "country")} autocomplete="country" />
     ${field("address", { label: "Postal address (optional)", rows: 3, maxlength: 500, autocomplete: "street-address" })}
-    ${field("taxId", { label: "Tax id (optional)", hint: "A VAT id of another EU country makes you the one who owes the tax (reverse charge).", maxlength: 40, autocomplete: "off" })}
-    ${field("email", { label: "Address for invoices (optional)", type: "email", maxlength: 320, autocomplete: "email" })}
+    ${field("taxId", { label: "Tax id (optional)", hint: "With a VAT id of another EU country, you owe the tax yourself (reverse charge).", maxlength: 40, autocomplete: "off" })}
+    ${field("email", { label: "Email address for invoices (optional)", type: "email", maxlength: 320, autocomplete: "email" })}
     <${ErrorNote} error=${FIELDS.some((name) => told(error, name)) ? null : error} />`;
 }
 
@@ -42,7 +42,7 @@ export function BillingProfileCard({ profile, onChanged }) {
     onChanged();
   });
   return html`<${Card} title="Invoice details"><${Form} onSubmit=${() => !why && save()}>
-    <p class="soft">They stand on invoices from now on. Issued invoices never change.</p>
+    <p class="soft">They appear on invoices from now on. Issued invoices never change.</p>
     <${BillingFields} values=${values} setValues=${setValues} error=${error} readonly=${Boolean(why)} />
     <div class="form-actions"><${Button} type="submit" why=${why} busy=${busy}>Save invoice details<//></div>
   <//><//>`;

@@ -16,7 +16,7 @@ export function Invoices() {
     { title: "Total", end: true, cell: (row) => html`<span class="numeric strong">${money(row.total, row.currency)}</span>` },
     { title: "Actions", hideTitle: true, button: true, end: true, cell: (row) => html`<${Pdf} row=${row} />` },
   ];
-  const empty = html`<${Empty} icon="file-text" title="No invoices yet">Each payment makes an invoice: it stands here as PDF, with a number without gaps, and never changes.<//>`;
+  const empty = html`<${Empty} icon="file-text" title="No invoices yet">Every payment creates an invoice, which you can download here as a PDF.<//>`;
   return html`<${Table} label="Invoices" columns=${columns} state=${state} empty=${empty} />`;
 }
 
@@ -44,10 +44,10 @@ export function BillingHistory() {
     { title: "Actions", hideTitle: true, button: true, end: true, cell: (row) => html`<${Button} onClick=${() => setOpened(row)} aria-label=${`Details of event ${row.seq}`}>Details<//>` },
   ];
   return html`<div class="stack">
-    ${chain && (chain.valid ? state.rows.length > 0 && html`<${Notice} tone="good" title="The history is intact.">Each event holds the hash of the one before; all of them were verified with this page.<//>` : html`<${Notice} tone="bad" title=${`The history is broken at event ${chain.brokenAt}.`}>${chain.reason}<//>`)}
-    <${Table} label="Billing history" columns=${columns} state=${state} rowKey=${(row) => row.seq} empty=${html`<${Empty} icon="scroll-text" title="Nothing has happened yet">Checkouts, payments, invoices and changes of the subscription are recorded here for ten years, in a chain of hashes.<//>`} />
+    ${chain && (chain.valid ? state.rows.length > 0 && html`<${Notice} tone="good" title="The history is intact.">Each event contains the hash of the previous one. All were verified when this page loaded.<//>` : html`<${Notice} tone="bad" title=${`The history is broken at event ${chain.brokenAt}.`}>${chain.reason}<//>`)}
+    <${Table} label="Billing history" columns=${columns} state=${state} rowKey=${(row) => row.seq} empty=${html`<${Empty} icon="scroll-text" title="Nothing has happened yet">Checkouts, payments, invoices and subscription changes are recorded here and kept for ten years.<//>`} />
     ${opened && html`<${Dialog} title=${`Event ${opened.seq}: ${opened.type}`} wide onClose=${() => setOpened(null)}><${Code} text=${pretty(opened.payload)} label="Payload" />
-      <${Facts} items=${[["Hash", html`<span class="mono">${opened.hash}</span>`], ["Hash before", html`<span class="mono">${opened.prevHash}</span>`]]} /><//>`}</div>`;
+      <${Facts} items=${[["Hash", html`<span class="mono">${opened.hash}</span>`], ["Previous hash", html`<span class="mono">${opened.prevHash}</span>`]]} /><//>`}</div>`;
 }
 
 /** Return JSON text indented; other text as it is. */

@@ -27,13 +27,13 @@ export function Bounces({ days }) {
       ${period.recipientDomain && html`<${Chip} onRemove=${() => setQuery({ recipientDomain: null })} removeLabel="Show all domains">${`to ${period.recipientDomain}`}<//>`}
     </div>
     <div class="stack"><${Classes} state=${classes} chosen=${chosen} />
-    <${Table} label="Bounces" columns=${COLUMNS} state=${state} rowTo=${(row) => `/bounces/${encodeURIComponent(row.address)}`} empty=${html`<${Empty} icon="circle-check" title=${filtered ? "No bounce matches" : "No bounces in this period"} action=${filtered && html`<${Button} onClick=${() => setQuery({ class: null, scope: null, stream: null, recipientDomain: null })}>Remove the filters<//>`} curl=${filtered ? null : `curl ${window.location.origin}/v1/bounces -H "Authorization: Bearer $KEY"`}>Deliveries that a server refused for good, or that were given up after the last retry, appear here with what the server said.<//>`} /></div>`;
+    <${Table} label="Bounces" columns=${COLUMNS} state=${state} rowTo=${(row) => `/bounces/${encodeURIComponent(row.address)}`} empty=${html`<${Empty} icon="circle-check" title=${filtered ? "No bounce matches" : "No bounces in this period"} action=${filtered && html`<${Button} onClick=${() => setQuery({ class: null, scope: null, stream: null, recipientDomain: null })}>Remove the filters<//>`} curl=${filtered ? null : `curl ${window.location.origin}/v1/bounces -H "Authorization: Bearer $KEY"`}>Deliveries that a mail server rejected permanently, or that failed after the last retry, appear here with the server's reply.<//>`} /></div>`;
 }
 
 const COLUMNS = [
   { title: "Recipient", cell: (row) => html`<span class="wrap address">${breakable(row.address)}</span>` },
   { title: "Class", cell: (row) => html`<span class="row wrap"><${Chip}>${row.type}<//><span>${words(row.class)}</span></span>` },
-  { title: "What the server said", cell: (row) => html`<span class="wrap small">${row.diagnostic}</span>` },
+  { title: "Server's reply", cell: (row) => html`<span class="wrap small">${row.diagnostic}</span>` },
   { title: "When", cell: (row) => html`<${Time} at=${row.occurredAt} relative />` },
 ];
 
@@ -47,10 +47,10 @@ function Classes({ state, chosen }) {
     { title: "Concerns", cell: (row) => row.scope ?? "–" },
     { title: "Bounces", end: true, cell: (row) => number(row.bounces) },
     { title: "Suppressed", end: true, cell: (row) => number(row.suppressed) },
-    { title: "The last one said", cell: (row) => html`<span class="wrap small">${row.diagnostic}</span>` },
+    { title: "Latest reply", cell: (row) => html`<span class="wrap small">${row.diagnostic}</span>` },
   ];
   return html`<div><${Table} label="Bounces by class" columns=${columns} state=${{ rows: data.data, loading: false }} rowKey=${(row) => `${row.class} ${row.scope}`} />
-    ${!data.complete && html`<p class="small soft note">The newest ${number(data.counted)} bounces are counted.</p>`}</div>`;
+    ${!data.complete && html`<p class="small soft note">Only the newest ${number(data.counted)} bounces are counted.</p>`}</div>`;
 }
 
 /** The page of one address: its suppression, and what happened to the newest messages to it. */
@@ -59,24 +59,24 @@ export function AddressPage({ address }) {
   const [asking, setAsking] = useState(false);
   const done = (lifted) => {
     setAsking(false);
-    if (lifted) toast(`${address} may get mail again`);
+    if (lifted) toast(`${address} can receive your email again`);
     if (lifted) reload();
   };
   const lift = data?.removable && html`<${Button} role="member" onClick=${() => setAsking(true)}>Reactivate<//>`;
-  return html`<${PageHead} title=${address} lead="The newest messages to this address, and what the mail servers said." back=${["/deliverability/bounces", "Bounces"]} actions=${html`<${Button} to="/messages" query=${{ recipient: address }}>Messages to it<//>${lift}`} />
-    ${error && !data && (error.status === 404 ? html`<div class="card"><${Empty} icon="search" title="Nothing is known about this address" action=${html`<${Button} to="/deliverability/bounces">All bounces<//>`}>The account has sent nothing to it as long as messages are kept, and it is not suppressed.<//></div>` : html`<${ErrorNote} error=${error} retry=${reload} />`)}
+  return html`<${PageHead} title=${address} lead="The newest messages to this address and the mail servers' replies." back=${["/deliverability/bounces", "Bounces"]} actions=${html`<${Button} to="/messages" query=${{ recipient: address }}>Messages to it<//>${lift}`} />
+    ${error && !data && (error.status === 404 ? html`<div class="card"><${Empty} icon="search" title="Nothing is known about this address" action=${html`<${Button} to="/deliverability/bounces">All bounces<//>`}>You've sent nothing to it within your plan's retention, and it isn't suppressed.<//></div>` : html`<${ErrorNote} error=${error} retry=${reload} />`)}
     ${!data && !error && html`<${Skeleton} lines=${6} />`}
     ${data && html`<div class="stack">
       ${data.suppression && html`<${Card} title="Suppressed"><p class="row wrap"><${ReasonChip} reason=${data.suppression.reason} /><span>${reasonText(data.suppression.reason)}</span><span class="soft">Since <${Time} at=${data.suppression.createdAt} /></span></p>${data.suppression.detail && html`<p class="small wrap">${data.suppression.detail}</p>`}<//>`}
-      ${data.data.length === 0 ? html`<div class="card"><${Empty} icon="mails" title="No deliveries are kept">Messages to it are older than the record history of the plan, or were erased.<//></div>` : html`<${Table} label="Delivery history" columns=${HISTORY} state=${{ rows: data.data, loading: false }} />`}
+      ${data.data.length === 0 ? html`<div class="card"><${Empty} icon="mails" title="No deliveries are kept">Messages to it are older than your plan's retention, or were erased.<//></div>` : html`<${Table} label="Delivery history" columns=${HISTORY} state=${{ rows: data.data, loading: false }} />`}
     </div>`}
-    ${asking && html`<${Confirm} title=${`Reactivate ${address}?`} confirm="Reactivate" danger=${false} action=${() => call("DELETE /v1/suppressions/{address}", { path: { address } })} onClose=${done}>The suppression is removed, and the next message to the address is sent. If the mailbox still does not exist, it bounces again, and bounces lower the reputation of your domain.<//>`}`;
+    ${asking && html`<${Confirm} title=${`Reactivate ${address}?`} confirm="Reactivate" danger=${false} action=${() => call("DELETE /v1/suppressions/{address}", { path: { address } })} onClose=${done}>The suppression is removed and messages to the address are sent again. If the mailbox still doesn't exist, they bounce and hurt your domain's reputation.<//>`}`;
 }
 
 const HISTORY = [
   { title: "When", cell: (row) => html`<${Time} at=${row.occurredAt} />` },
   { title: "Event", cell: (row) => html`<span class="row wrap"><${Chip}>${row.type}<//>${row.late && html`<${Chip} tone="warn">late<//>`}${row.class && row.class !== "accepted" && html`<span class="soft">${words(row.class)}</span>`}</span>` },
-  { title: "What the server said", cell: (row) => html`<span class="wrap small">${row.diagnostic ?? "–"}</span>` },
+  { title: "Server's reply", cell: (row) => html`<span class="wrap small">${row.diagnostic ?? "–"}</span>` },
   { title: "Server", cell: (row) => (row.mx ? html`<code class="wrap">${row.mx}</code>` : html`<span class="soft">–</span>`) },
   { title: "Message", cell: (row) => (row.messageId ? html`<a href=${href(`/messages/${row.messageId}`)}>Message</a>` : html`<span class="soft">–</span>`) },
 ];

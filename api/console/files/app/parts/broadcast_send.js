@@ -5,19 +5,19 @@ import { duration, html, instant, number, plural, useState, zone } from "../core
 import { findings } from "./checks.js";
 
 const REVIEWED_ABOVE = 1000; // recipients of 24 hours, until the operator has approved a broadcast of the account
-const STARTED = { in_review: "It waits for review", scheduled: "Scheduled", sending: "It is being sent" };
+const STARTED = { in_review: "Waiting for review", scheduled: "Scheduled", sending: "Sending" };
 
 /** Return findings [{tone, text}] on a broadcast that is about to be sent: `sample` is its preview, `me` the account. */
 export function sendingNotes(broadcast, sample, me) {
   const people = sample.recipients;
   const notes = [];
   const own = `${broadcast.html ?? ""}${broadcast.text ?? ""}`.includes("{{unsubscribe_url}}");
-  notes.push(["good", own || broadcast.template ? "Each message has an unsubscribe link and the one-click header." : "A footer with the unsubscribe link is added, and the one-click header."]);
-  if (people === 0) notes.push(["bad", "Nobody is in the audience now."]);
-  if (people === null) notes.push(["warn", "The segment takes too long to count; it is counted when the broadcast starts."]);
-  if (people > REVIEWED_ABOVE) notes.push(["warn", `Broadcasts to more than ${number(REVIEWED_ABOVE)} people in 24 hours wait for the operator's review, until one of the account was approved.`]);
-  if (me && people > me.sending.remainingToday) notes.push(["warn", `The account may send ${plural(me.sending.remainingToday, "more message")} today. The broadcast pauses there and goes on after midnight UTC.`]);
-  if (me && people > me.sending.remainingThisMonth) notes.push(["bad", `The plan leaves ${plural(me.sending.remainingThisMonth, "message")} this month. The broadcast pauses there until the 1st, or until the plan is larger.`]);
+  notes.push(["good", own || broadcast.template ? "Each message has an unsubscribe link and the one-click unsubscribe header." : "A footer with an unsubscribe link and the one-click unsubscribe header are added."]);
+  if (people === 0) notes.push(["bad", "The audience is empty right now."]);
+  if (people === null) notes.push(["warn", "Counting the segment takes too long. It is counted when the broadcast starts."]);
+  if (people > REVIEWED_ABOVE) notes.push(["warn", `Until your first one is approved, the operator reviews broadcasts to more than ${number(REVIEWED_ABOVE)} people in 24 hours.`]);
+  if (me && people > me.sending.remainingToday) notes.push(["warn", `You can send ${plural(me.sending.remainingToday, "more message")} today. Then the broadcast pauses and resumes after midnight UTC.`]);
+  if (me && people > me.sending.remainingThisMonth) notes.push(["bad", `You have ${plural(me.sending.remainingThisMonth, "message")} left this month. Then the broadcast pauses until the 1st, or until you upgrade.`]);
   const content = findings({ subject: sample.subject, html: sample.html ?? "", text: sample.text ?? "", sizeBytes: 0 });
   return [...notes.map(([tone, text]) => ({ tone, text })), ...content.filter((one) => one.tone !== "good")];
 }
@@ -34,7 +34,7 @@ export function SendDialog({ broadcast, onClose }) {
   const submit = async () => {
     const reply = await send();
     if (!reply) return;
-    toast(STARTED[reply.status] ?? "It is being sent");
+    toast(STARTED[reply.status] ?? "Sending");
     onClose(true);
   };
   const people = sample.data?.recipients ?? null;

@@ -23,8 +23,8 @@ export function Calls({ onClose }) {
   const origin = window.location.origin + BASE.slice(0, -1);
   const made = pageCalls.value;
   return html`<${Dialog} title="API calls of this page" wide onClose=${onClose}>
-    <div class="row-wide"><p class="soft">The console uses the public API only. With an API key in <code>$KEY</code> you get the same.</p><${LanguageChoice} value=${language} onValue=${setLanguage} /></div>
-    ${made.length === 0 && html`<p>This page has made no calls that a key could make.</p>`}
+    <div class="row-wide"><p class="soft">The console only uses the public API. With an API key in <code>$KEY</code> you can make the same calls.</p><${LanguageChoice} value=${language} onValue=${setLanguage} /></div>
+    ${made.length === 0 && html`<p>This page made no calls that work with an API key.</p>`}
     ${made.map((one) => html`<section class="stack-tight" key=${one.method + one.url}><h3 class="mono">${one.operation}</h3><${Code} text=${snippet(language, one, origin)} label=${one.operation} /></section>`)}
   <//>`;
 }

@@ -28,6 +28,6 @@ export const resourceName = (resource) => RESOURCES[resource] ?? resource.replac
 /** A limit with its use and a bar: `limit` null is unlimited. */
 export function CapMeter({ label, used, limit, note }) {
   return html`<div class="cap"><div class="row-wide"><span>${label}</span><span class="numeric soft small">${number(used)}${limit === null ? "" : ` of ${number(limit)}`}</span></div>
-    ${limit === null ? html`<span class="soft small">No limit on this plan</span>` : limit === 0 ? html`<span class="soft small">Not part of this plan</span>` : html`<${Meter} label=${label} value=${used} max=${limit} />`}
+    ${limit === null ? html`<span class="soft small">No limit on this plan</span>` : limit === 0 ? html`<span class="soft small">Not included in this plan</span>` : html`<${Meter} label=${label} value=${used} max=${limit} />`}
     ${note && html`<span class="soft small">${note}</span>`}</div>`;
 }

@@ -16,7 +16,7 @@ export function ClockCard({ onMove }) {
   };
   const [move, { busy, error }] = useAction(async (advance) => {
     moved(await call("POST /v1/local/clock", { body: { advance, timeoutS: 600 } }));
-    toast("The clock was moved. Everything that fell due has happened.");
+    toast("Clock moved. Everything due by now has happened.");
   });
   const [settle, settling] = useAction(async () => {
     moved(await call("POST /v1/local/settle", { body: {} }));
@@ -26,7 +26,7 @@ export function ClockCard({ onMove }) {
   if (!data) return state.error && html`<${Card} title="Clock"><${ErrorNote} error=${state.error} retry=${state.reload} /><//>`;
   const buttons = STEPS.map(([step, label]) => html`<${Button} key=${step} busy=${busy} onClick=${() => move(step)}>${label}<//>`);
   return html`<${Card} title="Clock"><div class="stack">
-    <p class="soft">Move the clock forward to see retries, scheduled messages, expiries and new days. It never goes back.</p>
+    <p class="soft">Move the clock forward to see retries, scheduled messages, expiries and new days. You can't move it back.</p>
     <${Facts} items=${[["Service time", html`<${Time} at=${data.serviceTime} />`], ["Ahead of this computer", data.aheadS ? duration(data.aheadS * 1000) : "not moved"]]} />
     <${Form} class="row" onSubmit=${() => move(by.trim())}>${buttons}
       <${TextField} label="Duration" hideLabel placeholder="1d12h" value=${by} onValue=${setBy} error=${fieldError(error, "advance")} />

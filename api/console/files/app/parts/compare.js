@@ -75,24 +75,24 @@ function textMistakes(record, found) {
   const { value } = record;
   const bare = found.trim().replace(/^["'“”]+|["'“”]+$/g, "");
   const joined = (text) => text.replace(/["“”]\s*["“”]/g, "").replace(/\s+/g, "");
-  if (found !== bare && joined(bare) === joined(value)) return ["The value contains quotation marks or spaces around it. Enter it without them: the DNS host adds its own."];
-  if (/^["“]|["”]$/.test(found)) return [/^["“].*["”]$/s.test(found) ? "The value contains quotation marks. Enter it without them." : "One quotation mark is part of the value and its partner is missing. Enter the value without quotation marks."];
-  if (found.replaceAll("\\;", ";").replaceAll('\\"', '"') === value) return ["The value contains backslashes before its semicolons. Enter the semicolons alone."];
-  if (found.replace(/\s+/g, "") === value.replace(/\s+/g, "")) return ["The spaces differ. Receivers ignore spaces between tags; none may split a tag's name."];
-  if (found.toLowerCase() === value.toLowerCase()) return ["Capital and small letters differ. They matter here: copy the value again."];
-  if (value.startsWith(found)) return [`The value ends after ${found.length} of ${value.length} characters. Some DNS hosts cut at 255: enter the rest as a second quoted string of the same record.`];
+  if (found !== bare && joined(bare) === joined(value)) return ["The value has quotation marks or spaces around it. Enter it without them; your DNS provider adds its own."];
+  if (/^["“]|["”]$/.test(found)) return [/^["“].*["”]$/s.test(found) ? "The value contains quotation marks. Enter it without them." : "The value contains a single quotation mark. Enter it without quotation marks."];
+  if (found.replaceAll("\\;", ";").replaceAll('\\"', '"') === value) return ["The value has backslashes before its semicolons. Enter the semicolons only."];
+  if (found.replace(/\s+/g, "") === value.replace(/\s+/g, "")) return ["The spaces differ. Spaces between tags are fine, but not inside a tag's name."];
+  if (found.toLowerCase() === value.toLowerCase()) return ["Upper and lower case differ, and it matters here. Copy the value again."];
+  if (value.startsWith(found)) return [`The value ends after ${found.length} of ${value.length} characters. Some DNS providers cut at 255. Enter the rest as a second quoted string in the same record.`];
   if (value.endsWith(found)) return [`The first ${value.length - found.length} characters are missing.`];
-  if (found.includes(value)) return ["There is more in the record than the value. Leave out what is not in the value."];
-  if (record.purpose === "dkim" && !/p=/.test(found)) return ["There is another record at this name, without a key. Replace it."];
-  if (record.purpose === "dkim") return ["The key is another one: from an earlier set-up, or another service uses the same name. Replace it."];
+  if (found.includes(value)) return ["The record contains more than the value. Remove the rest."];
+  if (record.purpose === "dkim" && !/p=/.test(found)) return ["Another record at this name has no key. Replace it."];
+  if (record.purpose === "dkim") return ["The key is different: from an earlier setup, or another service uses this name. Replace it."];
   return [];
 }
 
 function mailServerMistakes(record, found) {
   const [priority, server] = record.value.split(/\s+/);
   const [itsPriority, itsServer = ""] = found.split(/\s+/);
-  if (itsServer !== server) return [`Mail for this name goes to ${itsServer || found}. With the record, it comes to ${server} instead.`];
-  return itsPriority === priority ? [] : [`The priority is ${itsPriority}; ${priority} is wanted. This matters only beside other mail servers.`];
+  if (itsServer !== server) return [`Email to this name goes to ${itsServer || found}. With the record, it goes to ${server} instead.`];
+  return itsPriority === priority ? [] : [`The priority is ${itsPriority}, not ${priority}. It only matters if there are other mail servers.`];
 }
 
 function aliasMistakes(record, found) {

@@ -4,9 +4,9 @@ import { html } from "../core/view.js";
 
 export const CONSENTS = [["signed_up", "Signed up"], ["customer", "Customer"], ["imported_with_consent", "Imported with consent"]];
 export const CONSENT_TEXTS = {
-  signed_up: "The person asked for your mail, for example with a form. The strongest consent.",
-  customer: "The person bought from you; mail about similar products is allowed in many countries.",
-  imported_with_consent: "You have the consent elsewhere, such as in your former service.",
+  signed_up: "They asked for your email, for example with a form. The strongest consent.",
+  customer: "They bought from you. Many countries allow email about similar products.",
+  imported_with_consent: "You recorded their consent elsewhere, such as in your previous service.",
 };
 export const FIELD_TYPES = [["text", "Text"], ["number", "Number"], ["boolean", "Yes or no"]];
 
@@ -28,7 +28,7 @@ export function FieldsEditor({ rows, onRows, error }) {
   const set = (at, change) => onRows(rows.map((row, place) => (place === at ? { ...row, ...change } : row)));
   return html`<fieldset><legend>Fields</legend>
     ${rows.map((row, at) => html`<div class="field-row" key=${at}>
-      <${TextField} label="Name of the field" hideLabel placeholder="name" maxlength="64" value=${row.name} onValue=${(name) => set(at, { name })} />
+      <${TextField} label="Field name" hideLabel placeholder="name" maxlength="64" value=${row.name} onValue=${(name) => set(at, { name })} />
       <${SelectField} label=${`Type of ${row.name || "the field"}`} hideLabel value=${row.type} options=${FIELD_TYPES} onValue=${(type) => set(at, { type, value: type === "boolean" ? "true" : row.value })} />
       ${row.type === "boolean"
         ? html`<${SelectField} label=${`Value of ${row.name || "the field"}`} hideLabel value=${row.value} options=${[["true", "Yes"], ["false", "No"]]} onValue=${(value) => set(at, { value })} />`

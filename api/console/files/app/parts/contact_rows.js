@@ -41,10 +41,10 @@ export function mappingFault(columns) {
   if (columns.filter((one) => one.as === "name").length > 1) return "Two columns are mapped to the name. Choose one.";
   const fields = columns.filter((one) => one.as === "field").map((one) => one.name);
   const wrong = fields.find((name) => !FIELD_NAME.test(name) || ["email", "name"].includes(name));
-  if (wrong !== undefined) return `“${wrong}” can't be the name of a field: use letters, digits, _ . - and begin with a letter or _; email and name are taken.`;
+  if (wrong !== undefined) return `“${wrong}” isn't a valid field name. Use letters, digits, _ . and -, starting with a letter or _. The names email and name are reserved.`;
   const twice = fields.find((name, at) => fields.indexOf(name) !== at);
   if (twice !== undefined) return `Two columns are mapped to the field ${twice}.`;
-  return fields.length > MAX_FIELDS ? `A contact has at most ${MAX_FIELDS} fields; ${fields.length} are mapped.` : null;
+  return fields.length > MAX_FIELDS ? `${fields.length} fields are mapped; a contact can have at most ${MAX_FIELDS}.` : null;
 }
 
 /** Return the contact of a row as {contact} or what is wrong as {fault}. */
@@ -57,7 +57,7 @@ export function contactOf(cells, columns) {
     else if (column.as === "name") contact.name = text;
     else {
       const value = valueOf(column.type, text);
-      if (value === undefined) return { fault: `“${text.slice(0, 80)}” in ${column.name} is no ${column.type === "number" ? "number" : "yes or no"}.` };
+      if (value === undefined) return { fault: `“${text.slice(0, 80)}” in ${column.name} is not ${column.type === "number" ? "a number" : "yes or no"}.` };
       contact.fields[column.name] = value;
     }
   }
@@ -66,7 +66,7 @@ export function contactOf(cells, columns) {
 
 function faultOf(cells, columns, contact) {
   if (cells.length > columns.length) return { fault: `The row has ${cells.length} cells; the header has ${columns.length}.` };
-  if (!contact.email) return { fault: "There is no address." };
+  if (!contact.email) return { fault: "The address is missing." };
   if (contact.email.length > 320 || !ADDRESS.test(contact.email)) return { fault: `“${contact.email.slice(0, 80)}” is not an address.` };
   if (contact.name?.length > MAX_NAME) return { fault: `The name has more than ${MAX_NAME} characters.` };
   const long = Object.entries(contact.fields).find(([, value]) => typeof value === "string" && value.length > MAX_TEXT);

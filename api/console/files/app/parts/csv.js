@@ -41,7 +41,7 @@ export class CsvReader {
       }
     }
     this.#rest = this.#rest.slice(at);
-    if (this.#rest.length > MAX_RECORD) throw new CsvError(`Row ${this.#rows} is longer than ${MAX_RECORD} characters. A quotation mark may not be closed.`);
+    if (this.#rest.length > MAX_RECORD) throw new CsvError(`Row ${this.#rows} is longer than ${MAX_RECORD} characters. A quotation mark may be unclosed.`);
     return rows;
   }
 
@@ -84,7 +84,7 @@ export class CsvReader {
     for (;;) {
       end = text.indexOf('"', end);
       if (end < 0 || (end + 1 >= text.length && !last)) {
-        if (last) throw new CsvError(`Row ${this.#rows} has a quotation mark that is not closed.`);
+        if (last) throw new CsvError(`Row ${this.#rows} has an unclosed quotation mark.`);
         return null;
       }
       if (text[end + 1] !== '"') break;

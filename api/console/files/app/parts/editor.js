@@ -154,7 +154,7 @@ export function Editor({ label, value, onValue, language = "html", rows = 18, er
       <div class="editor-text"><div class="editor-behind" aria-hidden="true"><pre ref=${behind}></pre></div>
       <textarea id=${id} ref=${field} spellcheck=${false} autocapitalize="off" autocomplete="off" wrap="off" aria-describedby=${`${id}-hint${error ? ` ${id}-error` : ""}`} aria-invalid=${error ? "true" : undefined} value=${value} onInput=${(event) => onValue(event.currentTarget.value)} onScroll=${redraw} onKeyDown=${keys}></textarea></div>
     </div>
-    <span class="hint" id="${id}-hint">${hint ?? ""} Tab indents; Esc, then Tab leaves the editor.</span>
+    <span class="hint" id="${id}-hint">${hint ?? ""} Tab indents. Press Esc, then Tab to leave the editor.</span>
     ${error && html`<span class="error" id="${id}-error">${error}</span>`}
   </div>`;
 }

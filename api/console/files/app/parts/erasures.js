@@ -23,7 +23,7 @@ function Receipts() {
     setAsking(null);
     if (!done) return;
     setAddress("");
-    toast("The erasure was requested");
+    toast("Erasure requested");
     state.reload();
   };
   const columns = [
@@ -34,11 +34,11 @@ function Receipts() {
     { title: "Finished", cell: (row) => (row.finishedAt ? html`<${Time} at=${row.finishedAt} />` : "–") },
   ];
   return html`<${Card} title="Erase a recipient"><div class="stack">
-    <p>Erases the content and address of one person everywhere in this account: messages, received mail, contact, codes and log entries. A suppression stays as a digest, so that mail to the address is still refused.</p>
+    <p>Erases one person's content and address everywhere in this account: messages, received email, contact, codes and log entries. A suppression is kept as a hash, so the address stays blocked.</p>
     <${Form} onSubmit=${() => address && setAsking(address.trim())}><${TextField} label="Address" type="email" required maxlength="320" autocomplete="off" value=${address} onValue=${setAddress} />
       <div class="form-actions"><${Button} type="submit" danger icon="trash-2" disabled=${!address}>Erase recipient<//></div><//>
-    <${Table} label="Erasures" columns=${columns} state=${state} empty="No recipient was erased yet." />
+    <${Table} label="Erasures" columns=${columns} state=${state} empty="No recipient has been erased yet." />
     ${asking && html`<${Confirm} title=${`Erase ${asking}?`} typed=${asking} confirm="Erase recipient" action=${() => call("POST /v1/erasures", { body: { address: asking } })} onClose=${closed}>
-      <p>Nobody can bring it back. Unsent messages to the address are canceled, those with other recipients too. The receipt does not show the address: note its id.</p><//>`}
+      <p>You can't undo this. Unsent messages to the address are canceled, including those with other recipients. The receipt doesn't show the address; note its id.</p><//>`}
   </div><//>`;
 }

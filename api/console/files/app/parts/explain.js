@@ -1,43 +1,43 @@
 // What an event of a waybill means, whose fault it is, and what to do. Pure functions.
 
-const WAIT = "Nothing to do: the delivery is tried again.";
+const WAIT = "Nothing to do; the delivery is retried automatically.";
 // By the class of an outcome (engine/delivery/reply_codes.py): whose side, what happened, what to do.
 const CLASSES = {
   __proto__: null,
-  user_unknown: ["them", "The mailbox does not exist.", "Remove the address from your list; it is suppressed, so further mail to it is not tried."],
+  user_unknown: ["them", "The mailbox does not exist.", "Remove the address from your list. It is suppressed, so nothing more is sent to it."],
   mailbox_disabled: ["them", "The mailbox is disabled.", "Remove the address from your list."],
-  mailbox_unavailable: ["them", "The server refuses this mailbox and gives no reason.", "Check the address; write to the person another way."],
+  mailbox_unavailable: ["them", "The recipient's mail server rejects this mailbox without a reason.", "Check the address, or contact the person another way."],
   mailbox_full: ["them", "The mailbox is full.", WAIT],
-  null_mx: ["them", "The recipient's domain says that it takes no mail (null MX).", "Remove the address from your list."],
-  relaying: ["them", "The server does not serve the recipient's domain: its MX record is wrong.", "Check the address; the domain's administrator must correct the record."],
-  sender_refused: ["us", "The server refuses the sender's address.", "Check the From address and the records of its domain."],
-  policy: ["us", "A policy of the server refuses the message.", "The text of the reply names the rule. Check the domain's SPF, DKIM and DMARC records."],
-  reputation: ["us", "The server refuses mail from this service or domain because of its reputation.", "The text of the reply usually names a page on which to ask for delisting. Look at bounces and complaints."],
-  auth: ["us", "The server could not verify that the message comes from your domain.", "Check the records of the domain under Domains."],
-  rate: ["them", "The server limits how much mail it takes now.", "Nothing to do: delivery slows down and goes on."],
-  greylisted: ["them", "The server asks to try again later (greylisting).", WAIT],
-  content: ["us", "The server objects to the content of the message.", "The text of the reply says to what."],
-  size: ["us", "The message is larger than the server takes.", "Send a link instead of the attachment."],
-  smtputf8: ["them", "The server takes no addresses with characters beyond ASCII.", "Use an ASCII address of the person."],
-  protocol: ["them", "The server broke the rules of SMTP.", WAIT],
-  system: ["them", "The server has a fault of its own.", WAIT],
-  unavailable: ["them", "The server is not available now.", WAIT],
-  network: ["them", "The server could not be reached, or did not answer in time.", WAIT],
-  dns: ["them", "The mail servers of the domain could not be found in DNS.", "Check the spelling of the domain."],
-  tls: ["them", "A secure connection failed, which the recipient's domain requires.", "The domain's administrator must mend the certificate."],
-  unknown_after_dot: ["them", "The connection broke after the content: the server may have stored the message.", "Nothing to do: the next attempt may deliver a second copy."],
-  local: ["us", "This service had a fault while it delivered.", WAIT],
-  unsigned: ["us", "The sending domain was deleted, so the message could not be signed.", "Add the domain again, and send the message again."],
-  operator: ["us", "The operator of this service ended the delivery.", "Ask the operator."],
-  expired: ["us", "`deliverBy` passed while the message waited.", "Send again with a later time."],
+  null_mx: ["them", "The recipient's domain doesn't accept email (null MX).", "Remove the address from your list."],
+  relaying: ["them", "The mail server doesn't handle the recipient's domain; its MX record is wrong.", "Check the address. The domain's administrator must correct the record."],
+  sender_refused: ["us", "The recipient's mail server rejects the sender's address.", "Check the From address and the records of its domain."],
+  policy: ["us", "A policy of the recipient's mail server rejects the message.", "The reply names the rule. Check your domain's SPF, DKIM and DMARC records."],
+  reputation: ["us", "The recipient's mail server rejects your email because of its sender's reputation.", "The reply usually names a page where you can request removal. Check your bounces and complaints."],
+  auth: ["us", "The recipient's mail server couldn't verify that the message comes from your domain.", "Check the domain's records under Domains."],
+  rate: ["them", "The recipient's mail server is limiting how much email it accepts.", "Nothing to do; delivery continues more slowly."],
+  greylisted: ["them", "The recipient's mail server asks to retry later (greylisting).", WAIT],
+  content: ["us", "The recipient's mail server objects to the content of the message.", "The reply says what it objects to."],
+  size: ["us", "The message is larger than the recipient's mail server accepts.", "Send a link instead of the attachment."],
+  smtputf8: ["them", "The recipient's mail server doesn't accept addresses with non-ASCII characters.", "Use an ASCII address for this person."],
+  protocol: ["them", "The recipient's mail server violated the SMTP protocol.", WAIT],
+  system: ["them", "The recipient's mail server has an internal error.", WAIT],
+  unavailable: ["them", "The recipient's mail server is unavailable.", WAIT],
+  network: ["them", "The recipient's mail server couldn't be reached, or didn't reply in time.", WAIT],
+  dns: ["them", "The domain's mail servers weren't found in DNS.", "Check the spelling of the domain."],
+  tls: ["them", "The recipient's domain requires a secure connection, and it failed.", "The domain's administrator must fix the certificate."],
+  unknown_after_dot: ["them", "The connection broke after the content was sent. The recipient's mail server may have stored the message.", "Nothing to do; the next attempt may deliver a second copy."],
+  local: ["us", "An internal error occurred during delivery.", WAIT],
+  unsigned: ["us", "The sending domain was deleted, so the message could not be signed.", "Add the domain again, then resend the message."],
+  operator: ["us", "The operator of this instance ended the delivery.", "Ask the operator."],
+  expired: ["us", "`deliverBy` passed before the message could be delivered.", "Send again with a later time."],
 };
 
 const SCOPES = {
   __proto__: null,
-  recipient: ["them", "The server refuses this recipient.", "Check the address."],
-  message: ["us", "The server refuses this message.", "The text of the reply says what it objects to."],
-  site: ["us", "The server refuses mail from this service now.", "The text of the reply names the reason."],
-  session: ["them", "The session with the server failed.", "Nothing to do: the delivery is tried again."],
+  recipient: ["them", "The recipient's mail server rejects this recipient.", "Check the address."],
+  message: ["us", "The recipient's mail server rejects this message.", "The reply says what it objects to."],
+  site: ["us", "The recipient's mail server currently rejects email from this instance.", "The reply gives the reason."],
+  session: ["them", "The SMTP session failed.", "Nothing to do; the delivery is retried automatically."],
 };
 
 /**
@@ -45,15 +45,15 @@ const SCOPES = {
  * null, `what` one sentence, `next` what to do (null: nothing).
  */
 export function explained({ type, detail }) {
-  if (type === "delivered") return { who: null, what: "The recipient's server took the message. From here on it decides between inbox and spam folder.", next: null };
-  if (type === "complained") return { who: "us", what: "The recipient reported the message as spam.", next: "The address is suppressed for good. Check that people asked for this mail." };
-  if (type === "suppressed") return { who: "us", what: "The address is on your suppression list, so nothing was sent to it.", next: "Look at the suppression: it names the cause." };
-  if (type === "schedule_failed") return { who: "us", what: "The message could not be sent at its time.", next: "The detail names the reason; correct it and send again." };
+  if (type === "delivered") return { who: null, what: "The recipient's mail server accepted the message. It now decides between inbox and spam folder.", next: null };
+  if (type === "complained") return { who: "us", what: "The recipient reported the message as spam.", next: "The address is suppressed permanently. Check that people asked for this email." };
+  if (type === "suppressed") return { who: "us", what: "The address is on your suppression list, so nothing was sent to it.", next: "Open the suppression to see the cause." };
+  if (type === "schedule_failed") return { who: "us", what: "The message couldn't be sent at its scheduled time.", next: "The detail gives the reason. Fix it and resend." };
   if (!["bounced", "deferred", "failed", "rejected"].includes(type)) return { who: null, what: null, next: null };
   const known = CLASSES[detail.class] ?? SCOPES[detail.scope];
-  const [who, what, next] = known ?? ["them", "The recipient's server did not take the message.", "The text of the reply names the reason."];
+  const [who, what, next] = known ?? ["them", "The recipient's mail server didn't accept the message.", "The reply gives the reason."];
   if (type === "deferred") return { who, what, next: WAIT };
-  if (detail.late) return { who, what: `${what} The server said so after it had taken the message.`, next };
+  if (detail.late) return { who, what: `${what} It reported this after accepting the message.`, next };
   return { who, what, next: next.startsWith("Nothing to do") ? "Send again if it still matters." : next };
 }
 

@@ -23,7 +23,7 @@ export async function dryRun(file, columns, { signal, onProgress }) {
         result.valid += 1;
       } else {
         result.duplicates += 1;
-        keep(result.faults, [{ row, email: contact.email, text: `Repeats the address of row ${first}; the two are merged.`, merged: true }]);
+        keep(result.faults, [{ row, email: contact.email, text: `Same address as row ${first}; the two are merged.`, merged: true }]);
       }
     }
     if (seen.size + result.invalid > MAX_ROWS) throw new RangeError(`The file has more than ${MAX_ROWS.toLocaleString("en")} rows. Split it.`);

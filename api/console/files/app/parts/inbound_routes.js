@@ -5,16 +5,16 @@ import { Button, CheckField, Chip, Confirm, Dialog, Empty, ErrorNote, fieldError
 import { Table } from "../core/table.js";
 import { html, useState } from "../core/view.js";
 
-const ACTIONS = [["mailbox", "Keep in the mailbox"], ["webhook", "Post to webhooks only"], ["both", "Keep and post to webhooks"], ["forward", "Forward to an address"]];
+const ACTIONS = [["mailbox", "Keep in the inbox"], ["webhook", "Post to webhooks only"], ["both", "Keep and post to webhooks"], ["forward", "Forward to an address"]];
 const INCLUDES = [["text", "Text"], ["html", "HTML"], ["replyText", "Reply only: the text without quotes and signature"], ["headers", "Headers"]];
 const ACTION = Object.fromEntries(ACTIONS);
 
 /** Return why a route does something else than its action, or null. */
 export function whyDifferent(route) {
   if (route.effective === route.action) return null;
-  if (!route.enabled) return "The route is disabled, so mail stays in the mailbox.";
-  if (route.action === "forward") return "The address to forward to is not confirmed any more, so mail stays in the mailbox.";
-  return route.webhookId ? "The webhook endpoint is disabled or gone, so mail stays in the mailbox." : "No active webhook endpoint is subscribed to inbound.received, so mail stays in the mailbox.";
+  if (!route.enabled) return "The route is disabled, so messages stay in the inbox.";
+  if (route.action === "forward") return "The forwarding address is no longer confirmed, so messages stay in the inbox.";
+  return route.webhookId ? "The webhook endpoint is disabled or deleted, so messages stay in the inbox." : "No active webhook endpoint is subscribed to inbound.received, so messages stay in the inbox.";
 }
 
 /** The list of routes. */
@@ -28,10 +28,10 @@ export function InboundRoutes() {
   };
   const create = html`<${Button} kind="primary" icon="plus" role="member" onClick=${() => setOpen({ kind: "edit" })}>New route<//>`;
   const curl = `curl ${window.location.origin}/v1/inbound/routes -H "Authorization: Bearer $KEY" \\\n  -H "Content-Type: application/json" -d '{"address": "support@example.com", "action": "both", "include": ["text"]}'`;
-  return html`<div class="stack"><div class="row-wide"><span class="soft">The route of an address beats the route of its domain, also when it is disabled.</span>${create}</div>
-    <${Table} label="Routes" columns=${columns(webhooks.data?.data ?? [], setOpen, state.reload)} state=${state} empty=${html`<${Empty} icon="route" title="No routes" action=${create} curl=${curl}>All mail stays in the mailbox. A route posts it to your webhooks or forwards it.<//>`} /></div>
+  return html`<div class="stack"><div class="row-wide"><span class="soft">An address's route takes precedence over its domain's route, even when disabled.</span>${create}</div>
+    <${Table} label="Routes" columns=${columns(webhooks.data?.data ?? [], setOpen, state.reload)} state=${state} empty=${html`<${Empty} icon="route" title="No routes" action=${create} curl=${curl}>All messages stay in the inbox. A route posts them to your webhooks or forwards them.<//>`} /></div>
     ${open?.kind === "edit" && html`<${EditRoute} route=${open.row} webhooks=${webhooks.data?.data ?? []} onClose=${close} />`}
-    ${open?.kind === "delete" && html`<${Confirm} title=${`Delete the route of ${targetOf(open.row)}?`} confirm="Delete route" action=${() => call("DELETE /v1/inbound/routes/{id}", { path: { id: open.row.id } })} onClose=${(done) => { if (done) toast("Route deleted"); close(done); }}>${open.row.address ? "The route of its domain decides from now on; without one, mail stays in the mailbox." : "Mail to addresses without a route of their own stays in the mailbox."}<//>`}`;
+    ${open?.kind === "delete" && html`<${Confirm} title=${`Delete the route of ${targetOf(open.row)}?`} confirm="Delete route" action=${() => call("DELETE /v1/inbound/routes/{id}", { path: { id: open.row.id } })} onClose=${(done) => { if (done) toast("Route deleted"); close(done); }}>${open.row.address ? "The domain's route applies from now on. Without one, messages stay in the inbox." : "Messages to addresses without their own route stay in the inbox."}<//>`}`;
 }
 
 const targetOf = (route) => route.address ?? `all addresses of ${route.domain}`;
@@ -91,9 +91,9 @@ function EditRoute({ route, webhooks, onClose }) {
       ${!route && html`<${SelectField} label="For" value=${draft.target} onValue=${(target) => set({ target })} options=${targets} error=${fieldError(error, "address") ?? fieldError(error, "domain")} />`}
       <${SelectField} label="Action" value=${draft.action} onValue=${(action) => set({ action })} options=${ACTIONS} />
       ${posts && html`<${SelectField} label="Webhook endpoint" value=${draft.webhookId} onValue=${(webhookId) => set({ webhookId })} options=${[["", "Every endpoint subscribed to inbound.received"], ...webhooks.map((one) => [one.id, one.url])]} error=${fieldError(error, "webhookId")} />
-        <fieldset><legend>Put into the post</legend>${INCLUDES.map(([key, text]) => html`<${CheckField} label=${text} checked=${draft.include.includes(key)} onChecked=${(on) => set({ include: on ? [...draft.include, key] : draft.include.filter((one) => one !== key) })} />`)}<span class="small soft">Up to 256 KiB in all; what does not fit is fetched by id.</span></fieldset>`}
-      ${draft.action === "webhook" && html`<${Notice}>The mail is stored but not shown in the inbox, unless you filter for routed mail.<//>`}
-      ${draft.action === "forward" && html`<${TextField} label="Forward to" type="email" required value=${draft.forwardTo} onValue=${(forwardTo) => set({ forwardTo })} error=${fieldError(error, "forwardTo")} hint="A confirmed address of a member of the team, or one under a verified domain. Each mail counts as a send; spam and what can't be forwarded stays in the mailbox." />`}
+        <fieldset><legend>Include in the post</legend>${INCLUDES.map(([key, text]) => html`<${CheckField} label=${text} checked=${draft.include.includes(key)} onChecked=${(on) => set({ include: on ? [...draft.include, key] : draft.include.filter((one) => one !== key) })} />`)}<span class="small soft">Up to 256 KiB in total. Fetch anything larger by id.</span></fieldset>`}
+      ${draft.action === "webhook" && html`<${Notice}>Messages are stored but hidden from the inbox unless you filter for them.<//>`}
+      ${draft.action === "forward" && html`<${TextField} label="Forward to" type="email" required value=${draft.forwardTo} onValue=${(forwardTo) => set({ forwardTo })} error=${fieldError(error, "forwardTo")} hint="A team member's confirmed address, or one at a verified domain. Each forwarded message counts as a send. Spam stays in the inbox." />`}
       <${ErrorNote} error=${error} fields=${["address", "domain", "webhookId", "forwardTo"]} />
     <//><//>`;
 }

@@ -30,8 +30,8 @@ export function NewKey({ onClose }) {
   const fields = ["name", "scopes", "domains", "streams", "networks", "allowedOrigins", "expiresAt"];
   return html`<${Dialog} title="Create an API key" wide onClose=${() => onClose(null)} foot=${html`<${Button} onClick=${() => onClose(null)}>Cancel<//><${Button} kind="primary" role="admin" busy=${busy} disabled=${scopes.length === 0} onClick=${submit}>Create key<//>`}>
     <${Form} onSubmit=${submit}>
-      <${TextField} label="Name" required autofocus maxlength="120" placeholder="Shop, production" value=${name} onValue=${setName} error=${fieldError(error, "name")} hint="Of the program that will use it." />
-      <fieldset><legend>It may</legend>
+      <${TextField} label="Name" required autofocus maxlength="120" placeholder="Shop, production" value=${name} onValue=${setName} error=${fieldError(error, "name")} hint="The application that will use it." />
+      <fieldset><legend>Permissions</legend>
         <${Segments} label="Preset of scopes" options=${[...PRESETS.map(([key, text]) => [key, text]), ["own", "Chosen scopes"]]} value=${preset} onValue=${choose} />
         ${fieldError(error, "scopes") && html`<span class="bad small">${fieldError(error, "scopes")}</span>`}
       </fieldset>
@@ -39,9 +39,9 @@ export function NewKey({ onClose }) {
     ${preset === "own" && html`<${ScopeChoice} scopes=${scopes} onScopes=${setScopes} />`}
     <${Limits} limits=${limits} onLimits=${setLimits} error=${error} />
     <${Form} onSubmit=${submit}>
-      ${onlyReads && html`<${TextField} label="Web pages that may read with it" rows=${2} mono value=${origins} onValue=${setOrigins} error=${fieldError(error, "allowedOrigins")} hint="Origins such as https://app.example.com or http://localhost:3000, one a line. Visitors of these pages can see the key. Empty: none." />`}
+      ${onlyReads && html`<${TextField} label="Web pages that can read with it" rows=${2} mono value=${origins} onValue=${setOrigins} error=${fieldError(error, "allowedOrigins")} hint="Origins such as https://app.example.com or http://localhost:3000, one per line. Visitors of these pages can see the key. Leave blank to allow none." />`}
       <${SelectField} label="Expires" value=${expiry.days} onValue=${(days) => setExpiry({ ...expiry, days })} options=${EXPIRIES} error=${expiry.days === "own" ? null : fieldError(error, "expiresAt")} />
-      ${expiry.days === "own" && html`<${TextField} label="Date and time, in your zone" type="datetime-local" required value=${expiry.date} onValue=${(date) => setExpiry({ ...expiry, date })} error=${fieldError(error, "expiresAt")} />`}
+      ${expiry.days === "own" && html`<${TextField} label="Date and time, in your time zone" type="datetime-local" required value=${expiry.date} onValue=${(date) => setExpiry({ ...expiry, date })} error=${fieldError(error, "expiresAt")} />`}
       <${ErrorNote} error=${error} fields=${fields} />
     <//>
   <//>`;
@@ -83,8 +83,8 @@ function Limits({ limits, onLimits, error }) {
   const boxes = (field, values) => values.map(([value, text]) => html`<${CheckField} key=${value} label=${text} checked=${limits[field].includes(value)} onChecked=${(on) => toggle(field, value, on)} />`);
   const refused = ["domains", "streams", "networks"].some((field) => fieldError(error, field));
   return html`<details open=${refused || undefined}><summary>Limit it to domains, streams or networks</summary><div class="choices note">
-    <fieldset><legend>Domains</legend>${boxes("domains", (domains.data?.data ?? []).map((one) => [one.name, one.name]))}<span class="soft small">None chosen: all, future ones too.</span>${fieldError(error, "domains") && html`<span class="bad small">${fieldError(error, "domains")}</span>`}</fieldset>
-    <fieldset><legend>Streams</legend>${boxes("streams", (streams.data?.data ?? []).map((one) => [one.id, one.name]))}<span class="soft small">None chosen: all, future ones too.</span>${fieldError(error, "streams") && html`<span class="bad small">${fieldError(error, "streams")}</span>`}</fieldset>
-    <${TextField} label="Networks" rows=${3} mono value=${limits.networks} onValue=${(networks) => onLimits({ ...limits, networks })} error=${fieldError(error, "networks")} hint="From which it may be used: 203.0.113.0/24 or 2001:db8::/32, one a line. Empty: from anywhere." />
+    <fieldset><legend>Domains</legend>${boxes("domains", (domains.data?.data ?? []).map((one) => [one.name, one.name]))}<span class="soft small">Leave empty to allow all, including ones added later.</span>${fieldError(error, "domains") && html`<span class="bad small">${fieldError(error, "domains")}</span>`}</fieldset>
+    <fieldset><legend>Streams</legend>${boxes("streams", (streams.data?.data ?? []).map((one) => [one.id, one.name]))}<span class="soft small">Leave empty to allow all, including ones added later.</span>${fieldError(error, "streams") && html`<span class="bad small">${fieldError(error, "streams")}</span>`}</fieldset>
+    <${TextField} label="Networks" rows=${3} mono value=${limits.networks} onValue=${(networks) => onLimits({ ...limits, networks })} error=${fieldError(error, "networks")} hint="Where the key works, such as 203.0.113.0/24 or 2001:db8::/32, one per line. Leave blank to allow any address." />
   </div></details>`;
 }

@@ -53,7 +53,7 @@ export function usePreview(operation, request) {
 
 /** The field for the JSON of `data`: lists and objects. */
 export function DataField({ data, onData, error = null }) {
-  return html`<${TextField} label="Data (JSON)" rows=${3} mono spellcheck=${false} value=${data} onValue=${onData} error=${parsedData(data).problem ?? error} hint=${'Lists and objects for sections, such as {"items": [{"title": "Lamp"}]}. Empty: none.'} />`;
+  return html`<${TextField} label="Data (JSON)" rows=${3} mono spellcheck=${false} value=${data} onValue=${onData} error=${parsedData(data).problem ?? error} hint=${'Lists and objects for sections, such as {"items": [{"title": "Lamp"}]}. Optional.'} />`;
 }
 
 /** Fields for the sample values of `names`, and for `data` if `onData` is given. */
@@ -63,7 +63,7 @@ export function SampleFields({ names, variables, samples, onSamples, data, onDat
   const reset = Object.keys(samples).length > 0 && html`<${Button} kind="quiet" onClick=${() => onSamples({})}>Reset<//>`;
   return html`<${Card} title="Sample values" actions=${reset}><div class="template-samples">${names.map((name) => html`<${TextField} key=${name} label=${name} value=${valueOf(name, samples, variables)} onValue=${(value) => onSamples({ ...samples, [name]: value })} />`)}</div>
     ${onData && html`<details class="details-body" open=${opened}><summary>Lists and objects</summary><div class="details-body"><${DataField} data=${data} onData=${onData} /></div></details>`}
-    <p class="soft small details-body">${hint ?? "For the preview and for tests; kept in this browser only."}</p><//>`;
+    <p class="soft small details-body">${hint ?? "For the preview and tests. Stored only in this browser."}</p><//>`;
 }
 
 /** The rendered message with what to look at; `state` is what `useRendered` returned, `notes` are further findings. */
@@ -72,7 +72,7 @@ export function Rendered({ state, title, notes = [] }) {
   const found = reply ? [...reply.warnings.map((one) => ({ tone: "warn", text: one.message })), ...notes, ...findings({ ...reply, html: reply.html ?? "", text: reply.text ?? "", sizeBytes: 0 }).filter((one) => one.tone !== "good")] : [];
   return html`<div class="stack">
     ${error && html`<${Notice} tone="bad" title="Not rendered:">${error.message}<//>`}
-    ${reply ? html`<${Card} title=${reply.subject || "(no subject)"}>${reply.html || reply.text ? html`<${Preview} key=${Boolean(reply.html)} html=${reply.html} text=${reply.text} dark=${isDark()} title=${title} />` : html`<p class="soft">There is no content yet: write HTML, text, or both.</p>`}<//>` : !error && html`<${Skeleton} lines=${6} />`}
+    ${reply ? html`<${Card} title=${reply.subject || "(no subject)"}>${reply.html || reply.text ? html`<${Preview} key=${Boolean(reply.html)} html=${reply.html} text=${reply.text} dark=${isDark()} title=${title} />` : html`<p class="soft">No content yet. Write HTML, text or both.</p>`}<//>` : !error && html`<${Skeleton} lines=${6} />`}
     ${found.length > 0 && html`<details><summary>${plural(found.length, "note")}</summary><ul class="details-body stack-tight">${found.map((one) => html`<li class="row"><span class=${one.tone}><${Icon} name="triangle-alert" size=${14} /></span><span class="grow small">${one.text}</span></li>`)}</ul></details>`}
   </div>`;
 }

@@ -6,5 +6,5 @@ const LOCALES = [["en", "English"], ["de", "Deutsch"], ["es", "Español"], ["fr"
 
 /** The choice of the language of a confirmation mail. */
 export function LocaleField({ value, onValue }) {
-  return html`<${SelectField} label="Language of the mail" value=${value} onValue=${onValue} options=${LOCALES} />`;
+  return html`<${SelectField} label="Email language" value=${value} onValue=${onValue} options=${LOCALES} />`;
 }

@@ -46,12 +46,12 @@ function LinkDialog({ href, text, onClose }) {
   const url = OPENED.test(href) && URL.canParse(href) ? new URL(href) : null;
   const known = url !== null;
   const foot = html`<${Button} onClick=${onClose}>Close<//>${known && html`<${Button} kind="primary" icon="external-link" link=${url.href} target="_blank" rel="noopener noreferrer" onClick=${onClose}>Open<//>`}`;
-  return html`<${Dialog} title="Where this link leads" onClose=${onClose} foot=${foot}>
-    ${text && html`<p>Its text: <strong class="wrap">${text}</strong></p>`}
+  return html`<${Dialog} title="Open this link?" onClose=${onClose} foot=${foot}>
+    ${text && html`<p>Text: <strong class="wrap">${text}</strong></p>`}
     <p class="mono"><bdi>${url?.href ?? href}</bdi></p>
-    ${url?.host && (url.username || url.href !== href) && html`<p>Its server: <strong class="wrap">${url.host}</strong></p>`}
-    ${!known && html`<${Notice} tone="warn">Only links to web pages and mail addresses can be opened from here.<//>`}
-    ${known && misleading(href, text) && html`<${Notice} tone="warn">The text names another host than the link leads to.<//>`}
+    ${url?.host && (url.username || url.href !== href) && html`<p>Host: <strong class="wrap">${url.host}</strong></p>`}
+    ${!known && html`<${Notice} tone="warn">You can open only links to web pages and email addresses from here.<//>`}
+    ${known && misleading(href, text) && html`<${Notice} tone="warn">The link's text shows a different host from the one it opens.<//>`}
   <//>`;
 }
 

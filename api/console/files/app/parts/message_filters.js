@@ -15,7 +15,7 @@ export const FILTERS = [
   { name: "search", word: "subject", hint: "Anywhere in the subject, sender or a recipient" },
   { name: "domain", word: "domain", hint: "Domain of the sender" },
   { name: "stream", word: "stream", hint: "Name of the stream" },
-  { name: "tag", word: "tag", hint: "Tag; several must all be there", many: true },
+  { name: "tag", word: "tag", hint: "Tag; several must all match", many: true },
   { name: "metadata", word: "metadata", hint: "Metadata, as name:value" },
   { name: "template", word: "template", hint: "Name of the template, any version" },
   { name: "source", word: "source", hint: "How the message was sent", values: SOURCES },
@@ -64,7 +64,7 @@ export function parsed(text) {
 }
 
 function taken(changes, word, name, value) {
-  if (!value) return `Type a value behind ${word}:`;
+  if (!value) return `Type a value after ${word}:`;
   const { values, many } = BY_NAME[name];
   if (values && !values.includes(value.toLowerCase())) return `${word}: must be one of ${values.join(", ")}.`;
   if (many) changes[name] = [...(changes[name] ?? []), value];

@@ -9,7 +9,7 @@ const MODES = [["testing", "Testing: senders report failures and deliver anyway"
 const DAY_S = 86_400;
 const AGES = [[DAY_S, "1 day"], [604_800, "1 week"], [2_592_000, "30 days"], [15_552_000, "180 days"], [31_557_600, "1 year"]];
 const CERTIFICATE = {
-  ok: "The certificate of the policy host is valid.",
+  ok: "The policy host's certificate is valid.",
   missing: "The policy host has no certificate yet.",
   expired: "The certificate has expired.",
   mismatch: "The certificate is for another name.",
@@ -26,14 +26,14 @@ export function MtaSts() {
   const lacking = (domains.data?.data ?? []).filter((one) => one.status === "verified" && !known.has(one.name));
   const create = html`<${Button} kind="primary" icon="plus" role="member" why=${lacking.length ? undefined : "Every verified domain has a policy; verify another domain first."} onClick=${() => setEditing({ domain: lacking[0].name })}>New policy<//>`;
   const reload = () => {
-    state.reload({ keep: true });
+    state.reload();
     domains.reload();
   };
   if (state.error && state.rows.length === 0) return html`<${ErrorNote} error=${state.error} retry=${state.reload} />`;
   if (state.loading && state.rows.length === 0) return html`<${Skeleton} />`;
   const curl = `curl -X PUT ${window.location.origin}/v1/inbound/mta-sts/example.com -H "Authorization: Bearer $KEY" \\\n  -H "Content-Type: application/json" -d '{"mode": "testing"}'`;
-  return html`<div class="stack">${state.rows.length > 0 && html`<div class="row-wide"><span class="soft">Begin with testing, read the TLS reports for some weeks, then enforce.</span>${create}</div>`}
-    ${state.rows.length === 0 && html`<div class="card"><${Empty} icon="lock" title="No MTA-STS policy" action=${create} curl=${curl}>Without a policy, an attacker between two servers can switch TLS off. The service hosts the policy and its certificate; you publish two records.<//></div>`}
+  return html`<div class="stack">${state.rows.length > 0 && html`<div class="row-wide"><span class="soft">Start with testing, read the TLS reports for a few weeks, then enforce.</span>${create}</div>`}
+    ${state.rows.length === 0 && html`<div class="card"><${Empty} icon="lock" title="No MTA-STS policy" action=${create} curl=${curl}>Without a policy, an attacker between two mail servers can turn TLS off. Waybill hosts the policy and its certificate; you publish two records.<//></div>`}
     ${state.rows.map((policy) => html`<${Policy} key=${policy.domain} policy=${policy} records=${recordsOf(domains.data, policy.domain)} onEdit=${() => setEditing({ domain: policy.domain, policy })} onChecked=${reload} />`)}
     ${state.next && html`<div><${Button} busy=${state.loading} onClick=${state.next}>Show more<//></div>`}</div>
     ${editing && html`<${EditPolicy} ...${editing} choices=${lacking.map((one) => one.name)} onClose=${(done) => { setEditing(null); if (done) reload(); }} />`}`;
@@ -55,7 +55,7 @@ function Policy({ policy, records, onEdit, onChecked }) {
     ${policy.warnings.map((text) => html`<${Notice} tone="warn" key=${text}>${text}<//>`)}<${ErrorNote} error=${error} />
     <${Facts} items=${[
       ["Mode", html`<${Chip}>${policy.mode}<//>`],
-      ["Senders keep it", `${number(Math.round(policy.maxAge / DAY_S))} days`],
+      ["Cached by senders for", `${number(Math.round(policy.maxAge / DAY_S))} days`],
       ["Mail servers", policy.mx.join(", ")],
       ["Certificate", html`<${Chip}>${policy.certificate}<//> <span class="small soft">${CERTIFICATE[policy.certificate]}</span>`],
       ["Policy", html`<${CopyLine} text=${policy.url} />`],
@@ -64,7 +64,7 @@ function Policy({ policy, records, onEdit, onChecked }) {
       ["Checked", html`<${Time} at=${policy.checkedAt} relative />`],
     ]} />
     <h3>Records to publish</h3>
-    <${DnsRecord} record=${{ type: "TXT", host: `_mta-sts.${policy.domain}`, value: `v=STSv1; id=${policy.policyId}`, status: policy.txt }} note=${policy.txt === "stale" ? "The policy changed: publish the new id, so that senders read it." : null} />
+    <${DnsRecord} record=${{ type: "TXT", host: `_mta-sts.${policy.domain}`, value: `v=STSv1; id=${policy.policyId}`, status: policy.txt }} note=${policy.txt === "stale" ? "The policy changed. Publish the new id so senders fetch it." : null} />
     ${records.map((record) => html`<${DnsRecord} key=${record.host} record=${record.type === "CNAME" ? { ...record, status: policy.cname } : record} note=${record.type === "CNAME" ? null : "Asks senders for reports about TLS."} />`)}</div><//>`;
 }
 
@@ -82,8 +82,8 @@ function EditPolicy({ domain, policy, choices, onClose }) {
     <${Form} onSubmit=${submit}>
       ${!policy && html`<${SelectField} label="Domain" value=${draft.domain} onValue=${(value) => setDraft({ ...draft, domain: value })} options=${choices.map((one) => [one, one])} />`}
       <${SelectField} label="Mode" value=${draft.mode} onValue=${(mode) => setDraft({ ...draft, mode })} options=${MODES} error=${fieldError(error, "mode")} />
-      <${SelectField} label="Senders keep the policy for" value=${draft.maxAge} onValue=${(maxAge) => setDraft({ ...draft, maxAge })} options=${ages} error=${fieldError(error, "maxAge")} />
-      ${draft.mode === "enforce" && policy?.mode !== "enforce" && html`<${Notice} tone="warn">Mail is not delivered to servers that the policy does not name. Every MX record of the domain must lead to this service.<//>`}
-      ${draft.mode === "none" && html`<${Notice}>To withdraw a policy, keep mode none with 1 day until the former time has passed, then remove the records (RFC 8461, section 8.3).<//>`}
+      <${SelectField} label="Senders cache the policy for" value=${draft.maxAge} onValue=${(maxAge) => setDraft({ ...draft, maxAge })} options=${ages} error=${fieldError(error, "maxAge")} />
+      ${draft.mode === "enforce" && policy?.mode !== "enforce" && html`<${Notice} tone="warn">Email isn't delivered to servers missing from the policy. Every MX record of the domain must point to this instance.<//>`}
+      ${draft.mode === "none" && html`<${Notice}>To withdraw a policy, keep mode none with 1 day until the previous cache time has passed, then remove the records (RFC 8461, section 8.3).<//>`}
       <${ErrorNote} error=${error} fields=${["mode", "maxAge"]} /><//><//>`;
 }

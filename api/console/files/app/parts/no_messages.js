@@ -6,7 +6,7 @@ import { FILTERS } from "./message_filters.js";
 
 export function NoMatch() {
   const clear = () => setQuery(Object.fromEntries([...FILTERS.map((one) => [one.name, null]), ["range", null], ["from", null], ["until", null]]));
-  return html`<${Empty} icon="search" title="No message matches" action=${html`<${Button} onClick=${clear}>Clear all filters<//>`}>Messages appear here as soon as one fits the filters. Take one filter away, or choose a longer time.<//>`;
+  return html`<${Empty} icon="search" title="No message matches" action=${html`<${Button} onClick=${clear}>Clear all filters<//>`}>Remove a filter, or choose a longer period. New matches appear automatically.<//>`;
 }
 
 export function NoMessages() {
@@ -14,5 +14,5 @@ export function NoMessages() {
   -H "Authorization: Bearer $KEY" \\
   -H "Content-Type: application/json" \\
   -d '{"from": "you@your-domain.example", "to": ["ann@example.com"], "subject": "Hello", "text": "It works."}'`;
-  return html`<${Empty} icon="send" title="No messages yet" curl=${curl} action=${html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Each message that you send by API or SMTP is listed here with its status, and opens to its waybill: every attempt, the server's answers and the times.<//>`;
+  return html`<${Empty} icon="send" title="No messages yet" curl=${curl} action=${html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Every message you send by API or SMTP appears here with its status. Open one to see its waybill: each attempt, the server's reply and the times.<//>`;
 }

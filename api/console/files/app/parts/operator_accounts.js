@@ -58,7 +58,7 @@ const accountFacts = (one) => [
   ["Opened", html`<${Time} at=${one.createdAt} />`],
   ["Sub-account of", one.parentId && html`<a href=${`./${encodeURIComponent(one.parentId)}`}>${one.parentId}</a>`],
   ["Deletion", one.deletionScheduledFor && html`<${Time} at=${one.deletionScheduledFor} />`],
-  ["Erasure asked for", one.erasure && html`<${Time} at=${one.erasure.requestedAt} />`],
+  ["Erasure requested", one.erasure && html`<${Time} at=${one.erasure.requestedAt} />`],
   ["Erased", one.erasure && html`<${Time} at=${one.erasure.erasedAt} />`],
   ["Events erased", one.erasure && number(one.erasure.events)],
   ["Last hash of its log", one.erasure?.lastHash && html`<code class="wrap">${one.erasure.lastHash}</code>`],
@@ -92,14 +92,14 @@ function AccountChange({ kind, account, onClose }) {
       await call("POST /v1/operator/accounts/{id}/suspend", { path, body: { reason: reason.trim() } });
       done("suspended");
     };
-    return html`<${ActionDialog} title=${`Suspend ${account.name}?`} verb="Suspend account" danger lead="Sends are refused, and pending mail waits. Members can read the account, and see the reason." run=${run} onClose=${onClose}><${TextField} label="Reason" required maxlength="200" value=${reason} onValue=${setReason} hint="Members of the account read it." /><//>`;
+    return html`<${ActionDialog} title=${`Suspend ${account.name}?`} verb="Suspend account" danger lead="Sends are rejected and pending messages wait. Members can still read the account and see the reason." run=${run} onClose=${onClose}><${TextField} label="Reason" required maxlength="200" value=${reason} onValue=${setReason} hint="Members of the account see it." /><//>`;
   }
   if (kind === "plan") {
     const run = async () => {
       await call("POST /v1/operator/accounts/{id}/plan", { path, body: { plan } });
       done(`plan is now ${plan}`);
     };
-    return html`<${ActionDialog} title=${`Plan of ${account.name}`} verb="Change plan" lead="For accounts without a subscription. Limits apply at once." run=${run} onClose=${onClose}><${SelectField} label="Plan" value=${plan} onValue=${setPlan} options=${PLANS} /><//>`;
+    return html`<${ActionDialog} title=${`Plan of ${account.name}`} verb="Change plan" lead="For accounts without a subscription. Limits apply immediately." run=${run} onClose=${onClose}><${SelectField} label="Plan" value=${plan} onValue=${setPlan} options=${PLANS} /><//>`;
   }
   return html`<${Agreement} account=${account} onClose=${onClose} />`;
 }

@@ -28,9 +28,9 @@ export function OperatorNodes() {
   if (error && !data) return html`<${ErrorNote} error=${error} retry=${reload} />`;
   const rows = data?.processes ?? [];
   return html`<div class="stack">
-    ${data && html`<${Figures} items=${[["Hosts", number(data.hosts)], ["Processes", number(rows.length - data.gone)], ["Gone", html`<span class=${data.gone ? "bad" : ""}>${number(data.gone)}</span>`, data.gone ? "ended without a word" : null], ["This API process", html`<${Chip} tone=${data.readiness.status === "ready" ? "good" : "bad"}>${data.readiness.status}<//>`]]} />`}
+    ${data && html`<${Figures} items=${[["Hosts", number(data.hosts)], ["Processes", number(rows.length - data.gone)], ["Gone", html`<span class=${data.gone ? "bad" : ""}>${number(data.gone)}</span>`, data.gone ? "ended without notice" : null], ["This API process", html`<${Chip} tone=${data.readiness.status === "ready" ? "good" : "bad"}>${data.readiness.status}<//>`]]} />`}
     <${Table} label="Processes" columns=${COLUMNS} rowKey=${(row) => `${row.host} ${row.name} ${row.pid}`} state=${{ rows, loading, error, reload }} empty=${html`<${Empty} icon="server" title="No process is registered">Each process of the service registers itself within seconds of its start.<//>`} />
-    ${data && html`<${Card} title="What accepting mail depends on"><${Facts} items=${Object.entries(data.readiness.checks).map(([name, check]) => [CHECKS[name] ?? name, html`<${Check} check=${check} />`])} /><//>`}
+    ${data && html`<${Card} title="Readiness to accept messages"><${Facts} items=${Object.entries(data.readiness.checks).map(([name, check]) => [CHECKS[name] ?? name, html`<${Check} check=${check} />`])} /><//>`}
   </div>`;
 }
 

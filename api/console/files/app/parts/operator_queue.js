@@ -7,7 +7,7 @@ import { duration, html, number, plural, useState } from "../core/view.js";
 
 const VIEWS = [["domain", "By domain"], ["site", "By destination"], ["account", "By account"], ["shard", "By shard"]];
 const KINDS = [["domain", "Recipient domain"], ["site", "Destination (mail servers)"], ["account", "Account"], ["message", "Message"]];
-const TIMES = [["", "Until it is resumed"], ["900", "15 minutes"], ["3600", "1 hour"], ["21600", "6 hours"], ["86400", "1 day"]];
+const TIMES = [["", "Until resumed"], ["900", "15 minutes"], ["3600", "1 hour"], ["21600", "6 hours"], ["86400", "1 day"]];
 
 const nameOf = ({ kind, target }) => (kind === "site" && target === "*" ? "the whole queue" : `${kind} ${target}`);
 
@@ -31,9 +31,9 @@ export function OperatorQueue() {
   return html`<div class="stack">
     <div class="toolbar"><${Segments} label="Group by" options=${VIEWS} value=${by} onValue=${(value) => setQuery({ by: value })} /><span class="grow"></span>
       <${Button} icon="pause" onClick=${() => ask({ action: "suspend", kind: "domain", target: "" })}>Hold mail<//></div>
-    ${data && html`<${Figures} items=${[["Pending deliveries", number(data.rows), "a message to one domain each"], ["Holds in force", number(data.holds.length)]]} />`}
+    ${data && html`<${Figures} items=${[["Pending deliveries", number(data.rows), "one message to one domain each"], ["Holds in force", number(data.holds.length)]]} />`}
     <${Holds} holds=${data?.holds ?? []} ask=${ask} />
-    <${Table} label="Pending deliveries" columns=${columns} rowKey=${(row) => row.name} state=${{ rows: data?.waiting ?? [], loading, error, reload }} empty=${html`<${Empty} icon="circle-check" title="The queue is empty">Deliveries that wait for their time or for a retry are listed here.<//>`} />
+    <${Table} label="Pending deliveries" columns=${columns} rowKey=${(row) => row.name} state=${{ rows: data?.waiting ?? [], loading, error, reload }} empty=${html`<${Empty} icon="circle-check" title="The queue is empty">Deliveries waiting for their time or a retry appear here.<//>`} />
     ${asked && html`<${QueueAction} key=${`${asked.action} ${asked.target}`} ...${asked} onClose=${(done) => { ask(null); if (done) reload(); }} />`}
   </div>`;
 }
@@ -50,7 +50,7 @@ function Holds({ holds, ask }) {
     { title: "Kind", cell: (row) => html`<${Chip} tone="warn">${row.kind}<//>` },
     { title: "Reason", cell: (row) => row.reason },
     { title: "Since", cell: (row) => html`<${Time} relative at=${row.since} />` },
-    { title: "Until", cell: (row) => (row.until ? html`<${Time} at=${row.until} />` : html`<span class="soft">it is resumed</span>`) },
+    { title: "Until", cell: (row) => (row.until ? html`<${Time} at=${row.until} />` : html`<span class="soft">resumed</span>`) },
     { title: "Actions", hideTitle: true, button: true, end: true, cell: (row) => html`<${Button} icon="play" onClick=${() => ask({ action: "resume", kind: row.kind, target: row.target })}>Resume<//>` },
   ];
   return html`<div class="stack-tight"><h2>Holds</h2><${Table} label="Holds" columns=${columns} rowKey=${(row) => `${row.kind} ${row.target}`} state=${{ rows: holds }} /></div>`;
@@ -63,10 +63,10 @@ const ACTIONS = {
   bounce: { verb: "Fail deliveries", send: (body) => call("POST /v1/operator/queue/bounce", { body }), done: "failed", field: "reason" },
 };
 const EXPLAINED = {
-  suspend: "Deliveries stay in the queue and are not attempted. Each waybill shows the reason. Mail is still accepted.",
-  resume: "The hold ends, and the deliveries that are due are attempted.",
-  flush: "Pending deliveries are attempted now instead of at their next time.",
-  bounce: "Pending deliveries fail for good: senders see them as failed, with the reason below. This can't be undone.",
+  suspend: "Deliveries stay in the queue and aren't attempted. Each waybill shows the reason. New messages are still accepted.",
+  resume: "The hold ends, and due deliveries are attempted.",
+  flush: "Pending deliveries are attempted now instead of at their next scheduled time.",
+  bounce: "Pending deliveries fail permanently. Senders see them as failed, with the reason below. You can't undo this.",
 };
 
 /** The dialog of a change of the queue: hold, resume, attempt now or fail. */
@@ -86,8 +86,8 @@ function QueueAction({ action, kind: first, target: known, onClose }) {
   const fixed = known !== "";
   const fields = html`
     ${!fixed && html`<${SelectField} label="Kind" value=${kind} onValue=${setKind} options=${KINDS} />`}
-    ${!fixed && html`<${TextField} label="Target" required value=${target} onValue=${setTarget} hint=${kind === "site" ? "As the queue names it by destination; * holds the whole queue." : kind === "account" ? "acc_…" : kind === "message" ? "msg_…" : "For example example.com"} />`}
-    <${TextField} label=${field === "reason" ? "Reason" : "Note (optional)"} required=${field === "reason"} maxlength="200" value=${words} onValue=${setWords} hint="Each waybill shows it." />
+    ${!fixed && html`<${TextField} label="Target" required value=${target} onValue=${setTarget} hint=${kind === "site" ? "As shown in the queue by destination; * holds the whole queue." : kind === "account" ? "acc_…" : kind === "message" ? "msg_…" : "For example example.com"} />`}
+    <${TextField} label=${field === "reason" ? "Reason" : "Note (optional)"} required=${field === "reason"} maxlength="200" value=${words} onValue=${setWords} hint="Shown in each waybill." />
     ${action === "suspend" && html`<${SelectField} label="How long" value=${forSeconds} onValue=${setForSeconds} options=${TIMES} />`}`;
   if (action === "bounce") {
     return html`<${Confirm} title=${`Fail all deliveries of ${nameOf({ kind, target })}?`} confirm=${verb} typed=${target} action=${run} onClose=${onClose}><p>${EXPLAINED.bounce}</p><div class="form">${fields}</div><//>`;

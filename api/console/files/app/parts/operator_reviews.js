@@ -19,7 +19,7 @@ const COLUMNS = [
 /** The broadcasts that wait, oldest first. */
 export function OperatorReviews() {
   const state = usePages("GET /v1/operator/reviews", {}, { cursorField: "after", limit: 20, pollMs: true });
-  return html`<${Table} label="Broadcasts in review" columns=${COLUMNS} state=${state} rowTo=${(row) => `/operator/reviews/${row.id}`} empty=${html`<${Empty} icon="circle-check" title="Nothing waits for review">Broadcasts of new accounts and to large audiences wait here until an operator approves them.<//>`} />`;
+  return html`<${Table} label="Broadcasts in review" columns=${COLUMNS} state=${state} rowTo=${(row) => `/operator/reviews/${row.id}`} empty=${html`<${Empty} icon="circle-check" title="No broadcast is waiting for review">Broadcasts of new accounts and to large audiences wait here until an operator approves them.<//>`} />`;
 }
 
 const loadFrame = () => import("./mail_frame.js");
@@ -83,5 +83,5 @@ function Decision({ kind, review, onClose }) {
     await call("POST /v1/operator/reviews/{id}/reject", { path, body: { note: note.trim() } });
     toast(`${review.name} rejected`);
   };
-  return html`<${ActionDialog} title=${`Reject ${review.name}?`} verb="Reject broadcast" danger lead="The broadcast is canceled." run=${run} onClose=${onClose}><${TextField} label="Note" rows=${3} required maxlength="500" value=${note} onValue=${setNote} hint="Its author reads it: say what to change." /><//>`;
+  return html`<${ActionDialog} title=${`Reject ${review.name}?`} verb="Reject broadcast" danger lead="The broadcast is canceled." run=${run} onClose=${onClose}><${TextField} label="Note" rows=${3} required maxlength="500" value=${note} onValue=${setNote} hint="The author sees it. Say what to change." /><//>`;
 }

@@ -76,11 +76,11 @@ function ShardChange({ change, members, onClose, ...known }) {
   };
   const apply = async () => {
     if (!(await run(false))) return;
-    toast("The change is under way; the list shows how far it is");
+    toast("The change has started. The list shows its progress");
     onClose(true);
   };
   const title = known.name ? `${known.undo ? "End draining of" : CHANGES[change].title} ${known.name}` : known.unpin ? `Unpin shard ${known.shard}` : CHANGES[change].title;
-  return html`<${Dialog} title=${title} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind=${plan ? "plain" : "primary"} busy=${busy && !plan} type="submit" form="shard-change">Show the plan<//>${plan && html`<${Button} kind="primary" busy=${busy} onClick=${apply}>Carry out the plan<//>`}`}>
+  return html`<${Dialog} title=${title} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind=${plan ? "plain" : "primary"} busy=${busy && !plan} type="submit" form="shard-change">Show the plan<//>${plan && html`<${Button} kind="primary" busy=${busy} onClick=${apply}>Apply the plan<//>`}`}>
     <${Form} id="shard-change" onSubmit=${ask}><${ChangeFields} change=${change} known=${known} values=${values} set=${set} members=${members} /><${ErrorNote} error=${error} /><//>
     ${plan && html`<${Plan} plan=${plan} />`}
   <//>`;

@@ -56,7 +56,7 @@ const NAMES = {
   recipients: "Recipients per message",
   family: "Address family",
   ladder_s: "Retry schedule (seconds)",
-  back_off: "Replies that ask for less mail",
+  back_off: "Replies that ask to slow down",
   together: "One limit for all servers below the name",
 };
 
@@ -81,7 +81,7 @@ export function OperatorSite({ id: name }) {
     if (done) reload();
   };
   const own = data?.rules.some((one) => one.because.startsWith("operator"));
-  const actions = data && html`${own && html`<${Button} onClick=${() => ask("reset")}>Remove own limits<//>`}<${Button} kind="primary" onClick=${() => ask("limits")}>Set limits<//>`;
+  const actions = data && html`${own && html`<${Button} onClick=${() => ask("reset")}>Remove limits<//>`}<${Button} kind="primary" onClick=${() => ask("limits")}>Set limits<//>`;
   if (!data) return html`<${PageHead} title=${name} back=${back} />${error ? html`<${ErrorNote} error=${error} retry=${reload} />` : html`<${Skeleton} />`}`;
   return html`<${PageHead} title=${name} back=${back} actions=${actions} />
     <div class="stack"><${Card} title="Destination"><${Facts} items=${[["Site", data.site], ["Shares its limits as", data.window], ["Mail servers", data.hosts?.join(", ") || null]]} /><//>
@@ -99,7 +99,7 @@ const RECENT = [
   { title: "At", end: true, cell: (row) => html`<${Time} relative at=${row.at} />` },
 ];
 const NUMBERS = [["connections", "Connections"], ["messagesPerConnection", "Messages per connection"], ["perSecond", "Messages per second"], ["perMinute", "Messages per minute"], ["perHour", "Messages per hour"], ["recipients", "Recipients per message"]];
-const FAMILIES = [["", "As before"], ["null", "Settings of the service"], ["ipv4", "IPv4 first"], ["ipv6", "IPv6 first"], ["ipv4-only", "IPv4 only"], ["ipv6-only", "IPv6 only"]];
+const FAMILIES = [["", "Unchanged"], ["null", "Settings of the service"], ["ipv4", "IPv4 first"], ["ipv6", "IPv6 first"], ["ipv4-only", "IPv4 only"], ["ipv6-only", "IPv6 only"]];
 
 function SetLimits({ name, rules, onClose }) {
   const now = Object.fromEntries(rules.map((one) => [NAMES[one.rule], valueOf(one)]));
@@ -116,11 +116,11 @@ function SetLimits({ name, rules, onClose }) {
     const reply = await call("PATCH /v1/operator/sites/{name}", { path: { name }, body });
     toast(`Limits of ${reply.name} changed`);
   };
-  return html`<${ActionDialog} title=${`Limits of ${name}`} verb="Set limits" lead="Fields left empty stay as they are; a hyphen takes a limit out. Limits hold over all processes and apply within a second." run=${run} onClose=${onClose}>
+  return html`<${ActionDialog} title=${`Limits of ${name}`} verb="Set limits" lead="Leave a field blank to keep it; enter a hyphen to remove a limit. Limits apply across all processes within a second." run=${run} onClose=${onClose}>
     <div class="columns">${NUMBERS.map(([field, label]) => html`<${TextField} key=${field} label=${label} placeholder=${now[label]} inputmode="decimal" pattern="-|[0-9]+(\\.[0-9]+)?" value=${values[field]} onValue=${set(field)} />`)}</div>
     <${SelectField} label="Address family" value=${values.family} onValue=${set("family")} options=${FAMILIES} />
     <${TextField} label="Retry schedule" hint="Seconds between attempts, such as 60 300 900." pattern="-|[0-9., ]+" value=${values.ladder} onValue=${set("ladder")} />
-    <${TextField} label="Replies that ask for less mail" rows=${2} hint="Words of a reply, one a line." value=${values.backOff} onValue=${set("backOff")} />
+    <${TextField} label="Replies that ask to slow down" rows=${2} hint="Words in a reply, one per line." value=${values.backOff} onValue=${set("backOff")} />
     <${CheckField} label="All servers below the name share one limit" checked=${values.together ?? false} onChecked=${set("together")} />
     <${TextField} label="Reason" value=${values.why} onValue=${set("why")} hint="Shown beside the rule." />
   <//>`;

@@ -17,7 +17,7 @@ export function OutsidePage({ title, lead, foot, children }) {
 export function PasswordField({ label = "Password", hint, error, value, onValue, fresh, ...rest }) {
   const [shown, setShown] = useState(false);
   const limits = fresh ? { minlength: 10, maxlength: 256 } : { maxlength: 256 };
-  const rule = fresh ? "At least 10 characters and hard to guess, such as a few uncommon words." : undefined;
+  const rule = fresh ? "At least 10 characters. Make it hard to guess, such as a few uncommon words." : undefined;
   return html`<${Field} label=${label} hint=${hint ?? rule} error=${error}>${(attributes) => html`<div class="password-box">
     <input type=${shown ? "text" : "password"} autocomplete=${fresh ? "new-password" : "current-password"} required spellcheck=${false} autocapitalize="off" ...${limits} ...${attributes} ...${rest}
       value=${value} onInput=${(event) => onValue(event.currentTarget.value)} />
@@ -29,7 +29,7 @@ export const linkToken = () => handed.value.get("token");
 
 /** What a page shows when the link has no token. */
 export function IncompleteLink({ children }) {
-  return html`<${Notice} tone="warn" title="This link is incomplete.">Open it from the mail again. If it is broken there, copy all of it into the address bar.<//>${children}`;
+  return html`<${Notice} tone="warn" title="This link is incomplete.">Open it from the email again, or copy the whole link into the address bar.<//>${children}`;
 }
 
 /** What a page shows after its change: a sentence and the way on, to the console or to the sign-in. */

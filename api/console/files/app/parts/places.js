@@ -41,7 +41,7 @@ export function placesOf(text) {
       [`/messages?to=${query}`, `Messages to ${wanted}`],
       [`/contacts?search=${query}`, `Contact ${wanted}`],
       [`/suppressions?search=${query}`, `Suppression of ${wanted}`],
-      [`/inbox?sender=${query}`, `Mail from ${wanted}`],
+      [`/inbox?sender=${query}`, `Messages from ${wanted}`],
     ];
   }
   if (/^[\w-]+(\.[\w-]+)+$/.test(wanted)) {

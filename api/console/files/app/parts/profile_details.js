@@ -28,7 +28,7 @@ function AboutYou({ profile }) {
   const [saved, setSaved] = useState(() => written(profile));
   const [values, setValues] = useState(saved);
   const changed = Object.keys(saved).some((name) => saved[name] !== values[name]);
-  useEffect(() => (changed ? guardLeaving("Your profile has changes that are not saved. Leave without saving?") : undefined), [changed]);
+  useEffect(() => (changed ? guardLeaving("Your profile has unsaved changes. Leave and discard them?") : undefined), [changed]);
   const [save, { busy, error }] = useAction(async () => {
     const addresses = values.signatureAddresses.split(/[\s,;]+/).filter(Boolean);
     const body = Object.fromEntries(FIELDS.filter((name) => saved[name] !== values[name]).map((name) => [name, values[name].trim() || null]));
@@ -45,11 +45,11 @@ function AboutYou({ profile }) {
   const signatureError = error?.details?.field?.startsWith("signatureAddresses") ? error.message : null;
   return html`<${Card} title="About you"><${Form} onSubmit=${save}>
     ${field("name", { label: "Name", autocomplete: "name", maxlength: 120 })}
-    ${field("displayName", { label: "Display name", hint: "What your team and the people whom you invite see in place of your name.", autocomplete: "nickname", maxlength: 120 })}
+    ${field("displayName", { label: "Display name", hint: "Your team and the people you invite see this instead of your name.", autocomplete: "nickname", maxlength: 120 })}
     ${field("timezone", { label: "Time zone", hint: html`The console shows and takes all times in this zone. Leave blank to use the zone of this device, ${here}.`, list: "zones", autocomplete: "off", placeholder: here, maxlength: 64 })}
     <datalist id="zones">${Intl.supportedValuesOf("timeZone").map((zone) => html`<option value=${zone}></option>`)}</datalist>
-    ${field("signature", { label: "Signature", hint: "Text that apps put below the mail that you write.", rows: 3, maxlength: 10000 })}
-    ${field("signatureAddresses", { label: "Addresses for the signature", hint: "One a line. Empty: the signature is for all your addresses.", rows: 2, error: signatureError, spellcheck: false })}
+    ${field("signature", { label: "Signature", hint: "Text that apps add below emails you write.", rows: 3, maxlength: 10000 })}
+    ${field("signatureAddresses", { label: "Addresses for the signature", hint: "One per line. Leave blank to use the signature for all your addresses.", rows: 2, error: signatureError, spellcheck: false })}
     <${ErrorNote} error=${signatureError ? null : error} fields=${FIELDS} />
     <div class="form-actions"><${Button} kind="primary" type="submit" busy=${busy} disabled=${!changed}>Save profile<//>${changed && html`<${Button} onClick=${() => setValues(saved)}>Discard changes<//>`}</div>
   <//><//>`;
@@ -69,10 +69,10 @@ function Address({ profile }) {
   const shown = addressError || wrongPassword(error);
   return html`<${Card} title="Address"><div class="stack">
     <p>You sign in with <strong class="wrap">${profile.email}</strong> <${Chip}>${profile.emailVerified ? "verified" : "unverified"}<//>${!profile.emailVerified && html` <${SendAgain} email=${profile.email} />`}</p>
-    ${sentTo && html`<${Notice} tone="good">A link was sent to ${sentTo}. Your address changes when you open it; until then you sign in with the present one.<//>`}
+    ${sentTo && html`<${Notice} tone="good">A link was sent to ${sentTo}. Your address changes when you open it. Until then, sign in with the current one.<//>`}
     <${Form} onSubmit=${change}>
       <${TextField} label="New address" type="email" autocomplete="email" required maxlength="320" value=${email} onValue=${setEmail} error=${addressError} />
-      <${PasswordField} label="Current password" hint="Leave it empty if you sign in without a password." required=${false} value=${password} onValue=${setPassword} error=${wrongPassword(error)} />
+      <${PasswordField} label="Current password" hint="Leave blank if you sign in without a password." required=${false} value=${password} onValue=${setPassword} error=${wrongPassword(error)} />
       <${ErrorNote} error=${shown ? null : error} />
       <div class="form-actions"><${Button} type="submit" busy=${busy}>Change address<//></div>
     <//></div><//>`;
@@ -81,7 +81,7 @@ function Address({ profile }) {
 function SendAgain({ email }) {
   const [send, { busy }] = useAction(async () => {
     await call("POST /v1/auth/verify-email/send");
-    toast(`A mail with a link was sent to ${email}`);
+    toast(`Confirmation email sent to ${email}`);
   });
   return html`<${Button} busy=${busy} onClick=${send}>Send the link again<//>`;
 }

@@ -6,7 +6,7 @@ import { html, useState } from "../core/view.js";
 import { deviceOf } from "./devices.js";
 import { useProven } from "./prove.js";
 import { providerLink } from "./provider_link.js";
-import { createPasskey, openedByAddress, passkeyProblem, passkeysWork } from "./web_authn.js";
+import { atLocalhost, createPasskey, openedByAddress, passkeyProblem, passkeysWork } from "./web_authn.js";
 
 const rowsOf = (state) => ({ ...state, rows: state.data?.data ?? [] });
 
@@ -29,18 +29,19 @@ export function Passkeys() {
     if (done) state.reload();
   };
   return html`<div class="stack-tight"><div class="row-wide"><h2>Passkeys</h2>${rows.length > 0 && add}</div>
-    ${rows.some((row) => row.suspectedAt) && html`<${Notice} tone="bad" title="A passkey may have been copied.">Its counter went backwards, so it is no longer accepted. Delete it, and create a new one on its device.<//>`}
-    <${Table} label="Passkeys" columns=${columns} state=${rowsOf(state)} empty=${html`<${Empty} icon="key" title="No passkeys" action=${add}>A passkey signs you in with the lock of your device: a fingerprint, a face or a PIN. It can't be phished, and needs no password or code.${why && html` <strong>${why}</strong>`}<//>`} />
+    ${rows.some((row) => row.suspectedAt) && html`<${Notice} tone="bad" title="A passkey may have been copied.">Its counter went backwards, so it is no longer accepted. Delete it and create a new one on its device.<//>`}
+    ${atLocalhost() && html`<${Notice} title="Passkeys need a host name." action=${html`<${Button} icon="external-link" link=${atLocalhost()}>Open at localhost<//>`}>This page was opened at ${window.location.hostname}. Sign in at localhost to create a passkey.<//>`}
+    <${Table} label="Passkeys" columns=${columns} state=${rowsOf(state)} empty=${html`<${Empty} icon="key" title="No passkeys" action=${add}>A passkey signs you in with your device's fingerprint, face or PIN. It can't be phished and needs no password or code.${why && !atLocalhost() && html` <strong>${why}</strong>`}<//>`} />
     ${naming?.id && html`<${Rename} passkey=${naming} onClose=${close} />`}
     ${naming && !naming.id && html`<${Create} onClose=${close} />`}
     ${removing && html`<${Confirm} title=${`Delete the passkey ${removing.name}?`} confirm="Delete passkey" action=${() => call("DELETE /v1/auth/passkeys/{id}", { path: { id: removing.id } })}
-      onClose=${async (done) => { setRemoving(null); if (done) { await refreshSession(); toast(`Passkey ${removing.name} deleted`); state.reload(); } }}>It no longer signs you in. Delete it on the device too: the service can't.<//>`}
+      onClose=${async (done) => { setRemoving(null); if (done) { await refreshSession(); toast(`Passkey ${removing.name} deleted`); state.reload(); } }}>You can no longer sign in with it. Delete it on the device too.<//>`}
   </div>`;
 }
 
 function noPasskeys() {
-  if (openedByAddress()) return `Passkeys belong to a host name, but this page was opened by the address ${window.location.hostname}.`;
-  return passkeysWork() ? null : "This browser or page can't use passkeys: they need https and a current browser.";
+  if (openedByAddress()) return `Passkeys need a host name, and this page was opened at ${window.location.hostname}.`;
+  return passkeysWork() ? null : "Passkeys need https and a current browser.";
 }
 
 function Create({ onClose }) {
@@ -53,7 +54,7 @@ function Create({ onClose }) {
     try {
       credential = await createPasskey(publicKey);
     } catch (failure) {
-      setProblem(passkeyProblem(failure) ?? "No passkey was created: the dialog of the browser was closed.");
+      setProblem(passkeyProblem(failure) ?? "No passkey was created, because the browser's dialog was closed.");
       return;
     }
     await call("POST /v1/auth/passkeys/register/verify", { body: { credential, ...(name.trim() && { name: name.trim() }) }, quiet: true });
@@ -63,8 +64,8 @@ function Create({ onClose }) {
   });
   return html`<${Dialog} title="Create a passkey" onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${create}>Create<//>`}>
     <${Form} onSubmit=${create}>
-      <p>Your browser asks next where to keep the passkey: on this device, on a phone or on a security key.</p>
-      <${TextField} label="Name" hint="To recognise it in this list." maxlength="100" autofocus value=${name} onValue=${setName} error=${fieldError(error, "name")} />
+      <p>Your browser asks next where to store the passkey: on this device, on a phone or on a security key.</p>
+      <${TextField} label="Name" hint="Helps you recognize it in this list." maxlength="100" autofocus value=${name} onValue=${setName} error=${fieldError(error, "name")} />
       ${problem && html`<${Notice} tone="warn">${problem}<//>`}<${ErrorNote} error=${error} fields=${["name"]} />
     <//>${dialog}
   <//>`;
@@ -93,8 +94,8 @@ export function Identities({ service, email }) {
     { title: "Actions", hideTitle: true, button: true, end: true, cell: (row) => html`<${Button} danger onClick=${() => setRemoving(row)}>Unlink<//>` },
   ];
   return html`<div class="stack-tight"><h2>Identities</h2>
-    <${Table} label="Identities" columns=${columns} state=${rowsOf(state)} empty=${html`<${Empty} icon="link" title="No identity is linked" action=${link}>Sign in once with ${provider}. If it has confirmed the address ${email}, both are linked from then on.<//>`} />
+    <${Table} label="Identities" columns=${columns} state=${rowsOf(state)} empty=${html`<${Empty} icon="link" title="No identity is linked" action=${link}>Sign in once with ${provider}. If it has confirmed the address ${email}, both are linked.<//>`} />
     ${removing && html`<${Confirm} title=${`Unlink ${removing.name}?`} confirm="Unlink" action=${() => call("DELETE /v1/auth/idp/identities/{id}", { path: { id: removing.id } })}
-      onClose=${async (done) => { setRemoving(null); if (done) { await refreshSession(); toast(`${removing.name} unlinked`); state.reload(); } }}>You can no longer sign in with it, and your other sessions end. Make sure that you have a password or a passkey.<//>`}
+      onClose=${async (done) => { setRemoving(null); if (done) { await refreshSession(); toast(`${removing.name} unlinked`); state.reload(); } }}>You can no longer sign in with it, and you're signed out on other devices. Make sure you have a password or a passkey.<//>`}
   </div>`;
 }

@@ -14,15 +14,15 @@ export function Password() {
     setCurrent("");
     setFresh("");
     await refreshSession();
-    toast("Password changed. Your other sessions have ended.");
+    toast("Password changed. You're signed out on other devices.");
   });
   const newError = fieldError(error, "newPassword");
   return html`<${Card} title="Password"><${Form} onSubmit=${change}>
-    <${PasswordField} label="Current password" hint="Leave it empty if you have none yet." required=${false} value=${current} onValue=${setCurrent} error=${wrongPassword(error)} />
+    <${PasswordField} label="Current password" hint="Leave blank if you have none yet." required=${false} value=${current} onValue=${setCurrent} error=${wrongPassword(error)} />
     <${PasswordField} label="New password" fresh value=${fresh} onValue=${setFresh} error=${newError} />
     <${ErrorNote} error=${newError || wrongPassword(error) ? null : error} />
     <div class="form-actions"><${Button} type="submit" busy=${busy}>Change password<//></div>
-    <p class="small soft">A change ends all your other sessions. Passwords are compared with common ones and judged by how hard they are to guess; nothing of them leaves this service.</p>
+    <p class="small soft">Changing it signs you out on other devices. Your password is checked against common ones and never leaves this instance.</p>
   <//><//>`;
 }
 
@@ -45,10 +45,10 @@ export function Authenticator() {
     <div class="stack">
       ${state.error && html`<${ErrorNote} error=${state.error} retry=${state.reload} />`}
       ${!data && !state.error && html`<${Skeleton} lines=${3} />`}
-      ${data && !data.enabled && html`<p>With an authenticator app, signing in with your password takes a code of the app too: a stolen password is not enough.</p>
+      ${data && !data.enabled && html`<p>With an authenticator app, you sign in with your password and a code, so a stolen password isn't enough.</p>
         <div class="row"><${Button} icon="smartphone" busy=${busy} onClick=${begin}>Set up an authenticator<//></div>`}
       ${data?.enabled && html`<${Facts} items=${[["On since", html`<${Time} at=${data.enabledAt} />`], ["Recovery codes left", String(data.recoveryCodesLeft)]]} />
-        ${data.recoveryCodesLeft < 3 && html`<${Notice} tone="warn">${data.recoveryCodesLeft === 0 ? "No recovery code is left" : `Only ${plural(data.recoveryCodesLeft, "recovery code")} left`}: without your device you could not sign in. Create new ones.<//>`}
+        ${data.recoveryCodesLeft < 3 && html`<${Notice} tone="warn">${data.recoveryCodesLeft === 0 ? "You have no recovery codes left" : `Only ${plural(data.recoveryCodesLeft, "recovery code")} left`}. Without your device you couldn't sign in. Create new ones.<//>`}
         <div class="row"><${Button} onClick=${() => setConfirming("codes")}>Create new recovery codes<//><${Button} danger onClick=${() => setConfirming("disable")}>Turn off<//></div>`}
       <${ErrorNote} error=${error} />
     </div>${dialog}
@@ -75,7 +75,7 @@ function SetUp({ setup, onClose, onDone }) {
         <${Form} onSubmit=${enable}><${TextField} label="Code" mono inputmode="numeric" autocomplete="one-time-code" required maxlength="10" autofocus value=${code} onValue=${setCode} error=${codeError(error)} />
         <${ErrorNote} error=${codeError(error) ? null : error} /><//></li>
     </ol>
-    <p class="small soft">Turning it on ends your other sessions, and shows recovery codes for the day that the phone is lost.</p>
+    <p class="small soft">Turning it on signs you out on other devices and shows recovery codes in case you lose your phone.</p>
   <//>`;
 }
 
@@ -84,7 +84,7 @@ const codeError = (error) => fieldError(error, "code") ?? (error?.type === "inva
 const CONFIRMED = {
   disable: {
     title: "Turn off the authenticator?", button: "Turn off", danger: true,
-    text: "From then on your password alone signs you in. Your recovery codes stop working.",
+    text: "You'll sign in with your password only. Your recovery codes stop working.",
     send: async (body) => {
       await call("POST /v1/auth/2fa/disable", { body, quiet: true });
       toast("Authenticator turned off");
@@ -92,7 +92,7 @@ const CONFIRMED = {
   },
   codes: {
     title: "Create new recovery codes?", button: "Create codes", danger: false,
-    text: "The former codes stop working at once.",
+    text: "The previous codes stop working immediately.",
     send: async (body) => (await call("POST /v1/auth/2fa/recovery-codes", { body, quiet: true })).recoveryCodes,
   },
 };
@@ -105,7 +105,7 @@ function Confirmed({ what, onClose, onDone }) {
   return html`<${Dialog} title=${title} onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" danger=${danger} busy=${busy} onClick=${run}>${button}<//>`}>
     <p>${text}</p>
     <${Form} onSubmit=${run}>
-      <${PasswordField} hint="Leave it empty if you sign in without a password." required=${false} autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />
+      <${PasswordField} hint="Leave blank if you sign in without a password." required=${false} autofocus value=${password} onValue=${setPassword} error=${fieldError(error, "password")} />
       <${TextField} label="Code" hint="From the app, or a recovery code." mono autocomplete="one-time-code" required maxlength="32" value=${code} onValue=${setCode} error=${fieldError(error, "code")} />
       <${ErrorNote} error=${error} fields=${["password", "code"]} />
     <//>
@@ -115,10 +115,10 @@ function Confirmed({ what, onClose, onDone }) {
 function RecoveryCodes({ codes, onClose }) {
   const [asked, setAsked] = useState(false); // Esc or a press beside the dialog must not lose the codes
   const text = codes.join("\n");
-  const save = () => saveFile(new Blob([`Recovery codes of Waybill at ${window.location.host}\nEach works once in place of a code of the authenticator.\n\n${text}\n`], { type: "text/plain" }), "waybill-recovery-codes.txt");
+  const save = () => saveFile(new Blob([`Recovery codes of Waybill at ${window.location.host}\nEach works once instead of a code from the authenticator.\n\n${text}\n`], { type: "text/plain" }), "waybill-recovery-codes.txt");
   return html`<${Dialog} title="Your recovery codes" onClose=${() => setAsked(true)} foot=${html`<${Button} icon="download" onClick=${save}>Save as a file<//><${Button} kind="primary" onClick=${onClose}>I have stored them<//>`}>
-    <${Notice} tone="warn">Store them now: they are shown only once. Each works once in place of a code, if your phone is lost.<//>
+    <${Notice} tone="warn">Store them now. You won't see them again. If you lose your phone, each works once instead of a code.<//>
     <${Code} text=${text} label="Recovery codes" />
-    ${asked && html`<p role="alert" class="warn">Have you stored the codes? Then press the button below.</p>`}
+    ${asked && html`<p role="alert" class="warn">Have you stored the codes? Confirm with the button below.</p>`}
   <//>`;
 }

@@ -29,10 +29,10 @@ export function Sessions() {
     { title: "Last used", cell: (row) => html`<${Time} at=${row.lastUsedAt} relative />` },
     { title: "Actions", hideTitle: true, button: true, end: true, cell: (row) => html`<${Button} danger onClick=${() => setEnding(row)} aria-label=${`End the session ${deviceOf(row.userAgent)}`}>End<//>` },
   ];
-  return html`<div class="stack-tight"><div class="row-wide"><p class="soft">A session ends 7 days after its last use, and 30 days after the sign-in.</p>
-      <${Button} why=${rows.length < 2 ? "This is your only session." : undefined} onClick=${() => setEnding("others")}>End all others<//></div>
+  return html`<div class="stack-tight"><div class="row-wide"><p class="soft">A session expires 7 days after its last use, and at most 30 days after sign-in.</p>
+      <${Button} why=${rows.length < 2 ? "This is your only session." : undefined} onClick=${() => setEnding("others")}>Sign out other devices<//></div>
     <${Table} label="Sessions" columns=${columns} state=${state} />
-    ${ending === "others" && html`<${Confirm} title="End all your other sessions?" confirm="End them" action=${() => call("POST /v1/auth/sessions/revoke-others")} onClose=${closed("Other sessions ended", setEnding, state)}>All other devices must sign in again. This one stays signed in.<//>`}
+    ${ending === "others" && html`<${Confirm} title="Sign out on all other devices?" confirm="Sign out other devices" action=${() => call("POST /v1/auth/sessions/revoke-others")} onClose=${closed("Signed out on other devices", setEnding, state)}>All other devices must sign in again. This one stays signed in.<//>`}
     ${ending?.id && html`<${Confirm} title=${ending.current ? "End this session?" : `End the session ${deviceOf(ending.userAgent)}?`} confirm="End session" action=${() => call("DELETE /v1/auth/sessions/{id}", { path: { id: ending.id } })}
       onClose=${ending.current ? (done) => (done ? leaveConsole() : setEnding(null)) : closed("Session ended", setEnding, state)}>${ending.current ? "You are signed out of this browser." : `It was used from ${ending.ipAddress}. The device must sign in again.`}<//>`}
   </div>`;

@@ -46,7 +46,7 @@ function ProofDialog({ field, action, onClose }) {
       ${field === "password"
         ? html`<p>You signed in more than ten minutes ago. Enter your password to continue.</p>
           <${PasswordField} autofocus value=${value} onValue=${setValue} error=${wrong} />`
-        : html`<p>Enter a code of your authenticator app to continue, or a recovery code.</p>
+        : html`<p>Enter a code from your authenticator app or a recovery code to continue.</p>
           <${TextField} label="Code" autocomplete="one-time-code" required maxlength="32" autofocus value=${value} onValue=${setValue} error=${wrong} />`}
       <${ErrorNote} error=${wrong ? null : error} />
     <//>

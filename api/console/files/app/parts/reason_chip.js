@@ -3,10 +3,10 @@ import { Chip } from "../core/ui.js";
 import { html } from "../core/view.js";
 
 const REASONS = {
-  bounce: ["bad", "The receiving server refused the address for good."],
-  complaint: ["bad", "The person reported a message as spam. This can't be lifted."],
-  unsubscribe: ["warn", "The person unsubscribed: streams other than transactional are blocked."],
-  manual: ["", "Added by hand or by a key: all mail is blocked."],
+  bounce: ["bad", "The recipient's mail server rejected the address permanently."],
+  complaint: ["bad", "The person reported a message as spam. You can't remove this."],
+  unsubscribe: ["warn", "The person unsubscribed. Only transactional email is sent."],
+  manual: ["", "Added by hand or by a key. All email is blocked."],
 };
 
 /** The sentence about what a reason means. */

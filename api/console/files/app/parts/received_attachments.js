@@ -9,7 +9,7 @@ export function ReceivedAttachments({ mail }) {
   return html`<${Card} title=${plural(mail.attachments.length, "attachment")} flush><ul>${mail.attachments.map((one) => html`<li class="attachment row-wide" key=${one.id}>
     <span class="row grow"><${Icon} name="paperclip" /><span class="grow"><span class="wrap strong">${undirected(one.filename) || "unnamed"}</span><br /><span class="small soft wrap">${one.content_type} · ${bytes(one.size_bytes)}${one.cid ? " · shown in the HTML" : ""}</span>
       ${one.scan === "infected" && html`<br /><span class="small bad wrap">Blocked: the virus scanner found ${one.signature ?? "a virus"}.</span>`}</span></span>
-    <span class="row"><${Chip}>${one.scan}<//><${Button} kind="quiet" icon="download" label=${`Download ${one.filename || "the attachment"}`} why=${one.scan === "infected" ? "The attachment is infected, so it can't be downloaded." : undefined} onClick=${() => save(mail, one)} /></span></li>`)}</ul><//>`;
+    <span class="row"><${Chip}>${one.scan}<//><${Button} kind="quiet" icon="download" label=${`Download ${one.filename || "the attachment"}`} why=${one.scan === "infected" ? "This attachment is infected, so you can't download it." : undefined} onClick=${() => save(mail, one)} /></span></li>`)}</ul><//>`;
 }
 
 async function save(mail, attachment) {

@@ -14,7 +14,7 @@ const frame = () => import("./mail_frame.js");
 export function ReceivedHtml({ mail }) {
   const markup = usePictures(mail);
   return html`<div class="stack-tight"><${Lazy} load=${frame} name="MailFrame" html=${markup} title=${`HTML of ${mail.subject || "the mail"}`} dark=${isDark()} remote=${false} width=${null} />
-    <p class="small soft">Pictures from other hosts were removed when the mail was read, so that its sender does not learn that you opened it. The source has their addresses.</p></div>`;
+    <p class="small soft">Remote images were removed, so the sender can't see that you opened this message. The source shows their addresses.</p></div>`;
 }
 
 /** Return the HTML with `cid:` sources replaced by the pictures of the mail, once they are read. */
@@ -82,5 +82,5 @@ export function ReceivedSource({ id }) {
   useEffect(() => { load(); }, [id]);
   if (state.error) return html`<${ErrorNote} error=${state.error} retry=${load} />`;
   if (state.text === null) return html`<${Skeleton} lines=${10} />`;
-  return html`<div class="stack-tight">${state.size > MAX_SHOWN_SOURCE && html`<${Notice}>The source has ${bytes(state.size)}; the first ${bytes(MAX_SHOWN_SOURCE)} are shown. Download the mail for the rest.<//>`}<${Code} text=${state.text} label="Source" /></div>`;
+  return html`<div class="stack-tight">${state.size > MAX_SHOWN_SOURCE && html`<${Notice}>The source has ${bytes(state.size)}; the first ${bytes(MAX_SHOWN_SOURCE)} are shown. Download the message for the rest.<//>`}<${Code} text=${state.text} label="Source" /></div>`;
 }

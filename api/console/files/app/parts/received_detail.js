@@ -22,7 +22,7 @@ export function ReceivedDetail({ id, page = false, onRead, onChanged, onGone }) 
     if (mail && !mail.read) mark(true).then((done) => { if (done !== undefined) onRead?.(id); });
   }, [Boolean(mail)]);
   const [spam, spamming] = useAction((value) => call("POST /v1/inbound/messages/{id}/spam", { path: { id }, body: { spam: value } }));
-  if (!mail) return html`${page && html`<${PageHead} title="Received mail" back=${["/inbox", "Inbox"]} />`}${state.error ? html`<${ErrorNote} error=${state.error} retry=${state.reload} />` : html`<${Skeleton} lines=${8} />`}`;
+  if (!mail) return html`${page && html`<${PageHead} title="Received message" back=${["/inbox", "Inbox"]} />`}${state.error ? html`<${ErrorNote} error=${state.error} retry=${state.reload} />` : html`<${Skeleton} lines=${8} />`}`;
   const after = async (text) => {
     toast(text);
     await state.reload();
@@ -32,21 +32,21 @@ export function ReceivedDetail({ id, page = false, onRead, onChanged, onGone }) 
   const unread = async () => { if ((await mark(false)) !== undefined) { toast("Marked unread"); onChanged?.(); } };
   const items = [
     { text: "Mark unread", icon: "mail", onSelect: unread },
-    mail.spamOverride !== null && { text: "Let the score decide about spam", icon: "gauge", onSelect: () => setSpam(null, "The score decides again") },
-    { text: "Send along its route again", icon: "route", onSelect: () => setOpen("replay") },
+    mail.spamOverride !== null && { text: "Use the spam score again", icon: "gauge", onSelect: () => setSpam(null, "The spam score decides again") },
+    { text: "Rerun its route", icon: "route", onSelect: () => setOpen("replay") },
     { text: "Download as .eml", icon: "download", onSelect: () => save(mail) },
     { text: "Delete", icon: "trash-2", danger: true, onSelect: () => setOpen("delete") },
   ];
   const actions = html`<${Button} kind="primary" icon="reply" role="member" onClick=${() => setOpen("reply")}>Reply<//>
-    <${Button} icon=${mail.spam ? "shield-check" : "ban"} role="member" busy=${spamming.busy} onClick=${() => setSpam(!mail.spam, mail.spam ? "Marked as no spam" : "Marked as spam")}>${mail.spam ? "Not spam" : "Spam"}<//><${Menu} label="More actions" kind="plain" items=${items} />`;
+    <${Button} icon=${mail.spam ? "shield-check" : "ban"} role="member" busy=${spamming.busy} onClick=${() => setSpam(!mail.spam, mail.spam ? "Marked as not spam" : "Marked as spam")}>${mail.spam ? "Not spam" : "Spam"}<//><${Menu} label="More actions" kind="plain" items=${items} />`;
   const subject = undirected(mail.subject) || "(no subject)";
   return html`${page ? html`<${PageHead} title=${subject} back=${["/inbox", "Inbox"]} actions=${actions} />` : html`<div class="detail-head"><h2 class="wrap grow">${subject}</h2><div class="row">${actions}</div></div>`}
     <div class="stack"><${ErrorNote} error=${spamming.error ?? marking.error} />
       <${Envelope} mail=${mail} /><${Warnings} mail=${mail} /><${Bodies} mail=${mail} /><${ReceivedAttachments} mail=${mail} />
       <${Thread} id=${id} /><${RouteResult} mail=${mail} /></div>
-    ${open === "reply" && html`<${Reply} mail=${mail} onClose=${(sent) => { setOpen(null); if (sent) { toast("The reply is accepted"); onChanged?.(); state.reload(); } }} />`}
+    ${open === "reply" && html`<${Reply} mail=${mail} onClose=${(sent) => { setOpen(null); if (sent) { toast("Reply sent"); onChanged?.(); state.reload(); } }} />`}
     ${open === "replay" && html`<${Replay} mail=${mail} onClose=${() => setOpen(null)} />`}
-    ${open === "delete" && html`<${Confirm} title=${`Delete “${subject}”?`} confirm="Delete" action=${() => call("DELETE /v1/inbound/messages/{id}", { path: { id } })} onClose=${(done) => { setOpen(null); if (done) { toast("Mail deleted"); onGone(); } }}>The mail from ${senderOf(mail)} and its attachments are deleted for everybody on the account.<//>`}`;
+    ${open === "delete" && html`<${Confirm} title=${`Delete “${subject}”?`} confirm="Delete" action=${() => call("DELETE /v1/inbound/messages/{id}", { path: { id } })} onClose=${(done) => { setOpen(null); if (done) { toast("Message deleted"); onGone(); } }}>The message from ${senderOf(mail)} and its attachments are deleted for everyone in the account.<//>`}`;
 }
 
 const save = (mail) => download("GET /v1/inbound/messages/{id}/raw", { path: { id: mail.id } }, `${mail.id}.eml`).catch((error) => toast(error.message, { tone: "bad" }));
@@ -70,7 +70,7 @@ function Envelope({ mail }) {
 
 function Warnings({ mail }) {
   if (mail.warnings.length === 0) return null;
-  return html`<${Notice} tone="warn" title="Unusual about this mail:"><ul>${mail.warnings.map((one) => html`<li key=${one.code}>${one.text}</li>`)}</ul><//>`;
+  return html`<${Notice} tone="warn" title="Unusual about this message:"><ul>${mail.warnings.map((one) => html`<li key=${one.code}>${one.text}</li>`)}</ul><//>`;
 }
 
 function Bodies({ mail }) {
@@ -78,7 +78,7 @@ function Bodies({ mail }) {
   const wanted = location.value.query.get("body_tab");
   const tab = items.some(([key]) => key === wanted) ? wanted : items[0][0];
   return html`<section aria-label="Content"><${Tabs} label="Content" items=${items} current=${tab} onSelect=${(key) => setQuery({ body_tab: key === items[0][0] ? null : key })} />
-    ${mail.htmlOmitted && html`<${Notice} tone="info">The HTML is not shown: ${mail.htmlOmitted}. Read the text or the source.<//>`}
+    ${mail.htmlOmitted && html`<${Notice} tone="info">The HTML isn't shown: ${mail.htmlOmitted}. Read the text or the source.<//>`}
     ${tab === "html" && html`<${ReceivedHtml} mail=${mail} />`}
     ${tab === "text" && html`<pre class="mail-text card card-body" tabindex="0" aria-label="Text">${mail.text}</pre>`}
     ${tab === "reply" && html`<pre class="mail-text card card-body" tabindex="0" aria-label="Reply only">${mail.replyText}</pre>`}
@@ -89,28 +89,28 @@ function Bodies({ mail }) {
 function Thread({ id }) {
   const { data } = useCall("GET /v1/inbound/messages/{id}/thread", { path: { id } }, { pollMs: true });
   if (!data || data.data.length < 2) return null;
-  return html`<${Card} title="Conversation" flush>${!data.complete && html`<p class="card-body soft">Older mails are left out.</p>`}<ol class="thread">${data.data.map((one) => html`<li key=${one.id} class=${one.id === id ? "current" : ""}>
+  return html`<${Card} title="Conversation" flush>${!data.complete && html`<p class="card-body soft">Older messages are left out.</p>`}<ol class="thread">${data.data.map((one) => html`<li key=${one.id} class=${one.id === id ? "current" : ""}>
     <div class="row-wide"><a class="grow cut" aria-current=${one.id === id ? "true" : undefined} href=${href(one.type === "sent" ? `/messages/${one.id}` : `/inbox/${one.id}`)}>${one.type === "sent" ? "You" : undirected(one.from) ?? "Unknown sender"}: ${undirected(one.subject) || "(no subject)"}</a><span class="row">${one.status && html`<${Chip}>${one.status}<//>`}<span class="small soft"><${Time} at=${one.at} relative /></span></span></div>
     ${one.snippet && html`<div class="small soft cut">${one.snippet}</div>`}</li>`)}</ol><//>`;
 }
 
-const ACTIONS = { mailbox: "Kept in the mailbox", webhook: "Sent to webhooks", both: "Kept in the mailbox and sent to webhooks", forward: "Forwarded" };
+const ACTIONS = { mailbox: "Kept in the inbox", webhook: "Sent to webhooks", both: "Kept in the inbox and sent to webhooks", forward: "Forwarded" };
 const FORWARD_ERRORS = {
   infected: "a virus was found",
   unscanned: "an attachment could not be scanned for viruses",
   spam: "it counts as spam",
-  loop: "it was forwarded here before, so it would go round",
-  forged_sender: "its sender is not proven to be the one that it names",
-  address_not_allowed: "the address to forward to is not confirmed any more",
+  loop: "it was forwarded here before, so it would loop",
+  forged_sender: "its sender couldn't be verified",
+  address_not_allowed: "the forwarding address is no longer confirmed",
   account_suspended: "the account is suspended",
   failed: "sending failed",
 };
 
 function RouteResult({ mail }) {
-  const failed = mail.forwardError && `Not forwarded, because ${FORWARD_ERRORS[mail.forwardError] ?? mail.forwardError.replaceAll("_", " ")}; the mailbox keeps it.`;
+  const failed = mail.forwardError && `Not forwarded, because ${FORWARD_ERRORS[mail.forwardError] ?? mail.forwardError.replaceAll("_", " ")}; it stays in the inbox.`;
   return html`<${Card} title="Route and envelope"><${Facts} items=${[
     ["Route", html`${ACTIONS[mail.action] ?? mail.action}${mail.fallback ? html` <${Chip} tone="warn">route could not be followed<//>` : ""}`],
-    ["Why", mail.fallback ? "No active webhook endpoint or address could take it, so the mailbox keeps it. Look at the route of its address." : null],
+    ["Why", mail.fallback ? "No active webhook endpoint or forwarding address was available, so it stays in the inbox. Check the route of its address." : null],
     ["Forwarding", failed || (mail.forwardedAs && html`<a href=${href(`/messages/${mail.forwardedAs}`)}>${mail.forwardedAs}</a>`) || null],
     ["Envelope sender", html`<span class="mono">${mail.envelopeFrom || "<> (a notice)"}</span>`],
     ["Client", html`<span class="mono">${mail.remoteIp}</span> as <span class="mono">${mail.helo}</span>`],
@@ -128,10 +128,10 @@ function Replay({ mail, onClose }) {
     const reply = await run();
     if (reply !== undefined) setDone(reply);
   };
-  const foot = done ? html`<${Button} kind="primary" onClick=${onClose}>Done<//>` : html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" icon="route" role="member" busy=${busy} onClick=${press}>Send again<//>`;
-  return html`<${Dialog} title="Send along the route again" onClose=${onClose} foot=${foot}>
+  const foot = done ? html`<${Button} kind="primary" onClick=${onClose}>Done<//>` : html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" icon="route" role="member" busy=${busy} onClick=${press}>Rerun route<//>`;
+  return html`<${Dialog} title="Rerun the route" onClose=${onClose} foot=${foot}>
     ${done
       ? html`<p>${ACTIONS[done.action] ?? done.action}.</p><${Facts} items=${[["Webhooks", done.webhookIds.length ? done.webhookIds.map((one) => html`<div><a href=${href(`/webhooks/${one}`)}>${one}</a></div>`) : null], ["Forwarded to", done.forwardTo], ["Delivery id", html`<${CopyLine} text=${done.id} />`]]} />`
-      : html`<p>The route of ${mail.address} as it is now decides. Webhook posts carry the same delivery id as before, so a receiver can tell that it has them. A route that forwards sends a new message, which counts as a send.</p>`}
+      : html`<p>The current route of ${mail.address} applies. Webhook posts have the same delivery id as before, so you can detect duplicates. Forwarding sends a new message, which counts as a send.</p>`}
     <${ErrorNote} error=${error} /><//>`;
 }

@@ -8,7 +8,7 @@ import { classes, html, number, useEffect, useRef, undirected } from "../core/vi
 export const senderOf = (mail) => undirected(mail.from?.name) || mail.from?.address || "Unknown sender";
 
 /**
- * Received mail, newest first. `chosen`: Set of ids; `onOpen(id, event)` is called when a row is followed; `open` is the
+ * Received messages, newest first. `chosen`: Set of ids; `onOpen(id, event)` is called when a row is followed; `open` is the
  * id that stands beside the list.
  */
 export function ReceivedList({ state, open, onOpen, chosen, onChosen, empty }) {
@@ -23,8 +23,8 @@ export function ReceivedList({ state, open, onOpen, chosen, onChosen, empty }) {
     onChosen(copy);
   };
   return html`<div class="card">${error && html`<div class="card-body"><${ErrorNote} error=${error} retry=${reload} /></div>`}
-    <ul class="mail-list" ref=${body} aria-label="Received mail" aria-busy=${loading ? "true" : "false"}>${rows.map((mail) => html`<li key=${mail.id} class=${classes("mail-row", mail.id === open && "current", !mail.read && "unread")}>
-      <input type="checkbox" aria-label=${`Select ${mail.subject || "mail without subject"} from ${senderOf(mail)}`} checked=${chosen.has(mail.id)} onChange=${(event) => flip(mail.id, event.currentTarget.checked)} />
+    <ul class="mail-list" ref=${body} aria-label="Received messages" aria-busy=${loading ? "true" : "false"}>${rows.map((mail) => html`<li key=${mail.id} class=${classes("mail-row", mail.id === open && "current", !mail.read && "unread")}>
+      <input type="checkbox" aria-label=${`Select ${mail.subject || "message without a subject"} from ${senderOf(mail)}`} checked=${chosen.has(mail.id)} onChange=${(event) => flip(mail.id, event.currentTarget.checked)} />
       <a class="mail-link" href=${href(`/inbox/${mail.id}`)} aria-current=${mail.id === open ? "true" : undefined} onClick=${(event) => onOpen(mail.id, event)}>
         <span class="row-wide"><span class="grow cut mail-from">${!mail.read && html`<span class="visually-hidden">Unread: </span>`}${senderOf(mail)}</span><span class="small soft"><${Time} at=${mail.receivedAt} relative /></span></span>
         <span class="cut mail-subject">${undirected(mail.subject) || "(no subject)"}</span>

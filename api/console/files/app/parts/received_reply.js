@@ -15,7 +15,7 @@ export function Reply({ mail, onClose }) {
   const [draft, setDraft] = useState({ from: own, to, subject: answered(mail.subject), text: "", quote: true });
   const domains = useVerifiedDomains();
   const set = (change) => setDraft((old) => ({ ...old, ...change }));
-  useEffect(() => (draft.text ? guardLeaving("Leave without sending the reply?") : undefined), [Boolean(draft.text)]);
+  useEffect(() => (draft.text ? guardLeaving("This reply wasn't sent. Leave and discard it?") : undefined), [Boolean(draft.text)]);
   const text = draft.quote && mail.text ? `${draft.text}\n\n${senderLine(mail)}\n${quoted(mail)}\n` : draft.text;
   const [send, { busy, error }] = useAction(() => call("POST /v1/inbound/messages/{id}/reply", { path: { id: mail.id }, body: { from: draft.from, to: draft.to, subject: draft.subject, text } }));
   const submit = async () => { if ((await send()) !== undefined) onClose(true); };
@@ -24,10 +24,10 @@ export function Reply({ mail, onClose }) {
   return html`<${Dialog} wide title=${`Reply to ${mail.from?.name ?? to}`} onClose=${close} foot=${html`<${Button} onClick=${close}>Cancel<//><${Button} kind="primary" icon="send" role="member" busy=${busy} disabled=${!draft.text.trim()} onClick=${submit}>Send reply<//>`}>
     <${Form} onSubmit=${submit} style=${{ maxWidth: "none" }}>
       <div class="columns"><${TextField} label="From" type="email" required value=${draft.from} onValue=${(from) => set({ from })} error=${fieldError(error, "from")} /><${TextField} label="To" type="email" required value=${draft.to} onValue=${(value) => set({ to: value })} error=${fieldError(error, "to")} /></div>
-      ${foreign && html`<${Notice} tone="warn">${draft.from} is not under a verified domain of the account, so it can't send. Use ${domains.length ? `an address under ${domains.join(" or ")}` : "a domain after you have verified it"}.<//>`}
+      ${foreign && html`<${Notice} tone="warn">${draft.from} isn't at a verified domain, so it can't send. Use ${domains.length ? `an address under ${domains.join(" or ")}` : "a domain after you have verified it"}.<//>`}
       <${TextField} label="Subject" value=${draft.subject} onValue=${(subject) => set({ subject })} error=${fieldError(error, "subject")} />
       <${TextField} label="Text" rows="10" autofocus value=${draft.text} onValue=${(value) => set({ text: value })} error=${fieldError(error, "text")} />
-      ${mail.text && html`<${SelectField} label="Original mail" value=${draft.quote ? "yes" : "no"} onValue=${(value) => set({ quote: value === "yes" })} options=${[["yes", "Quote it below the reply"], ["no", "Leave it out"]]} />`}
+      ${mail.text && html`<${SelectField} label="Original message" value=${draft.quote ? "yes" : "no"} onValue=${(value) => set({ quote: value === "yes" })} options=${[["yes", "Quote it below the reply"], ["no", "Leave it out"]]} />`}
       <${ErrorNote} error=${error} fields=${["from", "to", "subject", "text"]} />
     <//><//>`;
 }

@@ -3,10 +3,10 @@ import { Chip } from "../core/ui.js";
 import { html } from "../core/view.js";
 
 const MEANING = {
-  spf: "May this server send for the envelope's domain?",
+  spf: "Is this server allowed to send for the envelope's domain?",
   dkim: "Is a signature of the message valid?",
-  dmarc: "Does SPF or DKIM speak for the domain that From shows?",
-  arc: "Do forwarders vouch for the message as it was before them?",
+  dmarc: "Does SPF or DKIM match the domain shown in From?",
+  arc: "Do forwarders vouch for the original message?",
 };
 const TONE = { pass: "good", fail: "bad", softfail: "warn", permerror: "warn", temperror: "warn", policy: "warn" };
 
@@ -24,8 +24,8 @@ export function VerdictList({ mail }) {
 const sentenceOf = (text) => (text ? `Answer: ${text.replace(/\.$/, "")}.` : "");
 
 function spamOf(mail) {
-  const score = mail.spamScore === null ? "There is no score." : `The score is ${mail.spamScore}; from ${mail.spamThreshold} on it counts as spam.`;
-  const by = mail.spamOverride === null ? "" : " A person or a key of the account decided otherwise; the score stays.";
+  const score = mail.spamScore === null ? "No score." : `The score is ${mail.spamScore}; ${mail.spamThreshold} or more counts as spam.`;
+  const by = mail.spamOverride === null ? "" : " Someone on your team or an API key overrode the score.";
   return { name: "Spam", result: mail.spam ? "yes" : "no", tone: mail.spam ? "warn" : "good", text: score + by };
 }
 
@@ -34,10 +34,10 @@ function scanOf(mail) {
   const states = mail.attachments.map((one) => one.scan);
   const worst = ["infected", "failed", "unscanned", "clean"].find((one) => states.includes(one));
   const texts = {
-    infected: "A virus scanner found something. Infected attachments can't be downloaded.",
-    failed: "The virus scanner could not read an attachment, such as an archive with a password.",
-    unscanned: "No virus scanner is set up on this service, so attachments are not scanned.",
-    clean: "A virus scanner found nothing in the attachments.",
+    infected: "The virus scanner found a virus. You can't download infected attachments.",
+    failed: "The virus scanner couldn't read an attachment, such as a password-protected archive.",
+    unscanned: "This instance has no virus scanner, so attachments aren't scanned.",
+    clean: "The virus scanner found no virus in the attachments.",
   };
   return { name: "Scan", result: worst, tone: { infected: "bad", failed: "warn", unscanned: "", clean: "good" }[worst], text: texts[worst] };
 }

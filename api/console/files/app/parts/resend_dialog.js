@@ -16,20 +16,20 @@ export function ResendDialog({ ids, onClose }) {
       found.refused.push(...reply.data.filter((one) => one.status === "refused"));
     }
     if (found.refused.length === 0) {
-      toast(`${plural(found.accepted, "message")} sent again`);
+      toast(`${plural(found.accepted, "message")} resent`);
       onClose(true);
     } else setOutcome(found);
   };
   const [run, { busy, error }] = useAction(send);
   if (outcome) {
-    return html`<${Dialog} title="Some messages were not sent again" onClose=${() => onClose(true)} foot=${html`<${Button} kind="primary" onClick=${() => onClose(true)}>Close<//>`}>
-      <p>${plural(outcome.accepted, "message")} sent again, ${number(outcome.refused.length)} refused.</p>
+    return html`<${Dialog} title="Some messages were not resent" onClose=${() => onClose(true)} foot=${html`<${Button} kind="primary" onClick=${() => onClose(true)}>Close<//>`}>
+      <p>${plural(outcome.accepted, "message")} resent, ${number(outcome.refused.length)} rejected.</p>
       <ul class="stack-tight">${outcome.refused.slice(0, 50).map((one) => html`<li key=${one.index}><code>${one.resentFrom}</code><div class="soft">${one.error.message}</div></li>`)}</ul>
     <//>`;
   }
   const foot = html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${run}>Send again<//>`;
   return html`<${Dialog} title=${`Send ${plural(ids.length, "message")} again?`} onClose=${() => onClose(false)} foot=${foot}>
-    <p>Each is sent as a new message to the same recipients, is checked anew and counts in the allowance. Messages that still wait or are being sent are refused.</p>
+    <p>Each is sent as a new message to the same recipients, is checked again and counts toward your limits. Messages that are still being sent are rejected.</p>
     <${ErrorNote} error=${error} />
   <//>`;
 }

@@ -5,7 +5,7 @@ import { html } from "../core/view.js";
 
 const ROLES = [["member", "Member"], ["admin", "Admin"], ["owner", "Owner"]];
 const MAY = {
-  member: "Reads everything, sends mail, and works with templates, contacts and streams.",
+  member: "Reads everything, sends email, and works with templates, contacts and streams.",
   admin: "Also manages keys, domains, webhooks, people and billing.",
   owner: "Also deletes the account and transfers it.",
 };

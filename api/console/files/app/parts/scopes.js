@@ -3,18 +3,18 @@
 /** Areas with their scopes: [area, [[scope, sentence], …]]. */
 export const SCOPE_AREAS = [
   ["Sending", [
-    ["emails:send", "Send mail, cancel and reschedule it; also by SMTP."],
-    ["templates:read", "Read templates and draw previews."],
+    ["emails:send", "Send, cancel and reschedule email, also by SMTP."],
+    ["templates:read", "Read and preview templates."],
     ["templates:write", "Create, change and publish templates."],
     ["streams:read", "List streams."],
     ["streams:write", "Create and delete streams."],
     ["broadcasts:read", "Read broadcasts and their progress."],
     ["broadcasts:write", "Create, start, pause and cancel broadcasts."],
   ]],
-  ["Messages and numbers", [
+  ["Messages and statistics", [
     ["messages:read", "Search messages, read their waybills and follow the live tail."],
-    ["analytics:read", "Read delivery numbers and DMARC reports."],
-    ["alerts:read", "Read alert rules and firings."],
+    ["analytics:read", "Read delivery statistics and DMARC reports."],
+    ["alerts:read", "Read alert rules and past alerts."],
     ["alerts:write", "Create and change alert rules."],
   ]],
   ["People", [
@@ -23,7 +23,7 @@ export const SCOPE_AREAS = [
     ["suppressions:read", "Read the suppression list."],
     ["suppressions:write", "Add and remove suppressions."],
     ["verifications:read", "Read verifications and their settings."],
-    ["verifications:write", "Send one-time codes and check them; check addresses."],
+    ["verifications:write", "Send and check one-time codes, and check addresses."],
   ]],
   ["Receiving", [
     ["inbound:read", "Read received messages, addresses and routes."],
@@ -34,7 +34,7 @@ export const SCOPE_AREAS = [
     ["domains:write", "Add, check, change and delete domains."],
     ["webhooks:read", "Read webhook endpoints and deliveries."],
     ["webhooks:write", "Create, change, test and replay webhooks."],
-    ["account:read", "Read the account, its keys, its use and its bills."],
+    ["account:read", "Read the account, its keys, usage and invoices."],
     ["team:read", "Read the members of the team."],
   ]],
 ];

@@ -16,6 +16,6 @@ export function SenderField({ label = "From", value, onValue, error }) {
   useEffect(() => {
     if (domains?.length && !value) onValue(`hello@${domains[0]}`);
   }, [domains?.join()]);
-  return html`<${TextField} label=${label} required list=${id} value=${value} onValue=${onValue} error=${error} hint=${domains?.length === 0 ? "The account has no verified domain yet: add one first." : "An address under a verified domain."} />
+  return html`<${TextField} label=${label} required list=${id} value=${value} onValue=${onValue} error=${error} hint=${domains?.length === 0 ? "You have no verified domain yet. Add one first." : "An address at a verified domain."} />
     <datalist id=${id}>${(domains ?? []).map((name) => html`<option value=${`hello@${name}`}></option>`)}</datalist>`;
 }

@@ -4,7 +4,7 @@ import { Button, ErrorNote, Form, Notice, TextField } from "../core/ui.js";
 import { html, useEffect, useRef, useState } from "../core/view.js";
 import { PasswordField } from "./outside_page.js";
 import { providerLink } from "./provider_link.js";
-import { autofillWorks, passkeyProblem, passkeysWork, presentPasskey } from "./web_authn.js";
+import { atLocalhost, autofillWorks, passkeyProblem, passkeysWork, presentPasskey } from "./web_authn.js";
 
 const CHALLENGE_MS = 240_000; // of five minutes that a challenge is valid
 
@@ -94,7 +94,7 @@ function CodeStep({ email, password, ticket, onDone, onBack }) {
     await onDone();
   });
   return html`<${Form} onSubmit=${signIn}>
-    <p>${ticket ? "Your provider has vouched for you. " : ""}One more step: enter the code that your authenticator shows now, or one of your recovery codes.</p>
+    <p>${ticket ? "Your provider confirmed who you are. " : ""}One more step: enter the current code from your authenticator app, or a recovery code.</p>
     <${TextField} label="Code" name="code" mono autocomplete="one-time-code" autocapitalize="off" spellcheck=${false} required maxlength="32" autofocus value=${code} onValue=${setCode} />
     <${ErrorNote} error=${error} />
     <${Button} kind="primary" type="submit" busy=${busy}>Sign in<//>
@@ -118,9 +118,11 @@ function OtherWays({ provider, next, onDone }) {
     }
     await onDone();
   });
-  if (!passkeysWork() && !provider) return null;
+  const named = atLocalhost();
+  if (!passkeysWork() && !provider && !named) return null;
   return html`<div class="stack"><div class="or-line soft small" aria-hidden="true">or</div>
     ${passkeysWork() && html`<${Button} icon="key" busy=${busy} onClick=${present}>Use a passkey<//>`}
+    ${named && html`<p class="small outside-foot">Have a passkey? <a href=${named}>Sign in at localhost</a></p>`}
     ${provider && html`<${Button} icon="log-out" link=${providerLink(next)}>Continue with ${provider.name}<//>`}
     ${problem && html`<${Notice} tone="warn">${problem}<//>`}<${ErrorNote} error=${error} /></div>`;
 }

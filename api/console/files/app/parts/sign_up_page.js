@@ -19,15 +19,15 @@ export function SignUp({ service }) {
     const reply = await call("POST /v1/auth/signup", { body: { email, password, ...(accountName && { accountName }), ...(challengeToken && { challengeToken }) }, quiet: true });
     setSentTo(reply.email);
   });
-  const foot = html`You have a sign-in already? <${OutsideLink} to="/sign-in">Sign in<//>`;
-  if (service.signUp?.open === false) return html`<${OutsidePage} title="Sign-up is closed" foot=${foot}><p>This service takes new people by invitation only. Ask an owner of an account on it to invite you.</p><//>`;
+  const foot = html`Already have an account? <${OutsideLink} to="/sign-in">Sign in<//>`;
+  if (service.signUp?.open === false) return html`<${OutsidePage} title="Sign-up is closed" foot=${foot}><p>You can join this instance by invitation only. Ask the owner of an account to invite you.</p><//>`;
   if (sentTo) return html`<${Sent} email=${sentTo} local=${service.local} onAgain=${() => setSentTo(null)} />`;
-  return html`<${OutsidePage} title="Create an account" lead="Send, receive and follow mail by an API, SMTP or this console." foot=${foot}>
+  return html`<${OutsidePage} title="Create an account" lead="Send, receive and track email by API, SMTP or in this console." foot=${foot}>
     <${Form} onSubmit=${signUp}>
-      <${TextField} label="Address" hint="A link is sent to it, to confirm that it is yours." type="email" name="email" autocomplete="username" required maxlength="320" autofocus value=${values.email} onValue=${set("email")} error=${addressError(error)} />
+      <${TextField} label="Address" hint="We'll send it a link to confirm it's yours." type="email" name="email" autocomplete="username" required maxlength="320" autofocus value=${values.email} onValue=${set("email")} error=${addressError(error)} />
       <${PasswordField} fresh name="password" value=${values.password} onValue=${set("password")} error=${fieldError(error, "password")} />
-      <${TextField} label="Name of the account (optional)" hint="Your company or project. You can change it later." autocomplete="organization" maxlength="120" value=${values.accountName} onValue=${set("accountName")} error=${fieldError(error, "accountName")} />
-      ${task.required && html`<p class="small soft row" role="status"><${Icon} name=${task.done ? "check" : "clock"} size=${14} /><span class="grow">${task.done ? "Your browser has solved the task against bulk sign-ups." : "Against bulk sign-ups your browser solves a small task, about a second of work. It tells nothing about you."}</span></p>`}
+      <${TextField} label="Account name (optional)" hint="Your company or project. You can change it later." autocomplete="organization" maxlength="120" value=${values.accountName} onValue=${set("accountName")} error=${fieldError(error, "accountName")} />
+      ${task.required && html`<p class="small soft row" role="status"><${Icon} name=${task.done ? "check" : "clock"} size=${14} /><span class="grow">${task.done ? "Your browser has solved the puzzle." : "Your browser is solving a short puzzle that blocks automated sign-ups. It shares nothing about you."}</span></p>`}
       <${ErrorNote} error=${addressError(error) ? null : error} fields=${FIELDS} />
       <${Button} kind="primary" type="submit" busy=${busy}>Create account<//>
     <//><//>`;
@@ -37,8 +37,8 @@ const addressError = (error) => fieldError(error, "email") ?? (error?.type === "
 
 function Sent({ email, local, onAgain }) {
   return html`<${OutsidePage} title="Check your mailbox" foot=${html`<button type="button" class="link-button" onClick=${onAgain}>Use another address</button>`}>
-    <div class="stack" role="status"><p>A mail was sent to <strong class="wrap">${email}</strong>. Open its link to confirm the address: then the account can create API keys.</p>
-      ${local && html`<${Notice}>This service runs in local mode: no mail leaves it. It is in the local sink: run <code>python3 -m ops sink</code>.<//>`}</div>
+    <div class="stack" role="status"><p>We've sent an email to <strong class="wrap">${email}</strong>. Open its link to confirm the address. Then you can create API keys.</p>
+      ${local && html`<${Notice}>This instance runs in local mode, so the email is in the local sink. Run <code>python3 -m ops sink</code> to read it.<//>`}</div>
     <${Button} kind="primary" onClick=${() => go("/sign-in", { query: { email } })}>Sign in<//><//>`;
 }
 

@@ -14,7 +14,7 @@ export function SignatureChecker({ header = "", body = "", onClose }) {
   const check = async () => setResult(await checkedSignature(values, Math.floor(Date.now() / 1000)));
   const ready = values.header.trim() && values.body && values.secret;
   return html`<${Dialog} title="Check a signature" wide onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Close<//><${Button} kind="primary" disabled=${!ready} onClick=${check}>Check signature<//>`}>
-    <p class="soft">Everything is computed on this page; nothing is sent.</p>
+    <p class="soft">Everything is computed in your browser. Nothing is sent.</p>
     <${Form} onSubmit=${check}>
       <${TextField} label="Service-Signature header" mono required spellcheck=${false} autocomplete="off" placeholder="t=1700000000,v1=…" value=${values.header} onValue=${set("header")} />
       <${TextField} label="Body, exactly as received" rows=${6} mono required spellcheck=${false} value=${values.body} onValue=${set("body")} />

@@ -11,9 +11,9 @@ export function SmtpSettings({ service }) {
   const verified = (domains.data?.data ?? []).find((one) => one.status === "verified");
   const from = `hello@${verified?.name ?? "example.com"}`;
   const origin = window.location.origin + BASE.slice(0, -1);
-  return html`<${PageHead} title="Settings for sending" lead="Send by SMTP from programs that know only mail, by HTTP from all others. Both take the same API key." back=${["/api-keys", "API keys"]} actions=${html`<${Button} kind="primary" icon="key" to="/api-keys">API keys<//>`} />
+  return html`<${PageHead} title="Settings for sending" lead="Send over HTTP, or over SMTP from software that only supports SMTP. Both use the same API key." back=${["/api-keys", "API keys"]} actions=${html`<${Button} kind="primary" icon="key" to="/api-keys">API keys<//>`} />
     <div class="stack sending-facts">
-      ${domains.data && !verified && html`<${Notice} tone="warn" action=${html`<${Button} to="/domains">Domains<//>`}>No domain of the account can send yet; the samples use example.com.<//>`}
+      ${domains.data && !verified && html`<${Notice} tone="warn" action=${html`<${Button} to="/domains">Domains<//>`}>None of your domains can send yet, so the samples use example.com.<//>`}
       <${Card} title="SMTP"><${Submission} service=${service} from=${from} /><//>
       <${Card} title="HTTP">
         <${Facts} items=${[["Address", html`<${CopyLine} text=${`${origin}/v1/emails`} />`], ["Authorization", html`<code>Bearer</code> and the API key`]]} />
@@ -27,7 +27,7 @@ const recipient = (service) => `delivered@simulator.${service?.mailHost ?? "wayb
 function Submission({ service, from }) {
   const at = service?.submission;
   if (at === undefined) return html`<${Skeleton} />`; // GET /v1/instance has not answered yet
-  if (at === null) return html`<p>This service accepts no mail by SMTP: its operator has not set it up. Send by HTTP instead.</p>`;
+  if (at === null) return html`<p>SMTP isn't set up on this instance. Send over HTTP instead.</p>`;
   return html`<${Smtp} at=${{ ...at, from, to: recipient(service), local: service.local }} />`;
 }
 
@@ -36,9 +36,9 @@ function Smtp({ at }) {
       ["Server", html`<${CopyLine} text=${at.host} />`],
       [at.open ? "Port without TLS" : "Port with STARTTLS", html`<${CopyLine} text=${String(at.starttlsPort)} label="Copy the first port" />`],
       ["Port with TLS", html`<${CopyLine} text=${String(at.tlsPort)} label="Copy the port with TLS" />`],
-      ["User name", html`<${CopyLine} text="apikey" />`],
+      ["Username", html`<${CopyLine} text="apikey" />`],
       ["Password", html`the API key itself, with the scope <code>emails:send</code>`],
-      ["Encryption", at.open ? "In local mode, programs on this machine need no TLS. Without a login they send for the account of the first run. `ops up` prints where the certificate of the port with TLS is." : "TLS 1.2 or later is required; there is no unencrypted sign-in."],
+      ["Encryption", at.open ? "In local mode, programs on this machine need no TLS. Without a login, they send for the first account. `ops up` prints where the certificate of the port with TLS is." : "TLS 1.2 or later is required. You can't sign in unencrypted."],
     ]} />
     <${Samples} name="smtp" label="SMTP samples" samples=${smtpSamples(at)} />`;
 }

@@ -5,7 +5,7 @@ import { Button, Chip, Confirm, CopyLine, Dialog, Empty, ErrorNote, fieldError, 
 import { Table } from "../core/table.js";
 import { html, number, useState } from "../core/view.js";
 
-const LEAD = "A sub-account has its own keys, domains, streams, suppressions and log, for a customer or a project. Its mail counts against your monthly allowance, and it warms up by itself.";
+const LEAD = "A sub-account gives a customer or project its own keys, domains, streams, suppressions and log. Its messages count toward your monthly limit, and it warms up separately.";
 const BY = {
   parent: "suspended by you",
   inherited: "suspended with this account",
@@ -16,10 +16,10 @@ const BY = {
 /** The page of the sub-accounts. */
 export function SubAccounts() {
   const me = useCall("GET /v1/me");
-  if (!hasRole("admin")) return html`<${PageHead} title="Sub-accounts" lead=${LEAD} /><${Notice}>Only admins and the owner see the sub-accounts; your role is ${session.value.account.role}.<//>`;
+  if (!hasRole("admin")) return html`<${PageHead} title="Sub-accounts" lead=${LEAD} /><${Notice}>Only admins and the owner can see sub-accounts. Your role is ${session.value.account.role}.<//>`;
   if (me.error) return html`<${PageHead} title="Sub-accounts" lead=${LEAD} /><${ErrorNote} error=${me.error} retry=${me.reload} />`;
   if (!me.data) return html`<${PageHead} title="Sub-accounts" lead=${LEAD} /><div class="card card-body"><${Skeleton} /></div>`;
-  if (me.data.parentId) return html`<${PageHead} title="Sub-accounts" lead=${LEAD} /><${Notice}>You work in a sub-account, which can't have sub-accounts itself. Switch to the account above at the top of the navigation.<//>`;
+  if (me.data.parentId) return html`<${PageHead} title="Sub-accounts" lead=${LEAD} /><${Notice}>You're in a sub-account, which can't have its own sub-accounts. Switch to the parent account at the top of the navigation.<//>`;
   const cap = me.data.limits.find((one) => one.resource === "sub_accounts");
   return html`<${SubAccountList} none=${cap?.limit === 0 ? `The plan ${me.data.plan} includes no sub-accounts. Compare the plans on the page Billing.` : undefined} />`;
 }
@@ -32,7 +32,7 @@ function SubAccountList({ none }) {
     setOpen(null);
     if (!done) return;
     if (text) toast(text);
-    state.reload({ keep: true });
+    state.reload();
   };
   const columns = [
     { title: "Name", cell: (row) => html`<span class="strong wrap">${row.name}</span>` },
@@ -43,13 +43,13 @@ function SubAccountList({ none }) {
     { title: "Created", cell: (row) => html`<${Time} at=${row.createdAt} />` },
     { title: "Actions", hideTitle: true, end: true, cell: (row) => html`<${Menu} label=${`Actions of ${row.name}`} items=${actionsOf(row, setOpen)} />` },
   ];
-  const empty = html`<${Empty} icon="layers" title="No sub-accounts" action=${create}>Open one for each customer or project whose mail, keys and reputation must stay apart. Keys for it are made on the page of the API keys.${none && html` <strong>${none}</strong>`}<//>`;
+  const empty = html`<${Empty} icon="layers" title="No sub-accounts" action=${create}>Create one for each customer or project whose email, keys and reputation must stay separate. You create its keys under API keys.${none && html` <strong>${none}</strong>`}<//>`;
   return html`<${PageHead} title="Sub-accounts" lead=${LEAD} actions=${create} />
     <${Table} label="Sub-accounts" columns=${columns} state=${state} empty=${empty} />
     ${open?.what === "edit" && html`<${EditDialog} row=${open.row} onClose=${close(null)} />`}
     ${open?.what === "enter" && html`<${EnterDialog} row=${open.row} onClose=${close(null)} />`}
     ${open?.what === "status" && html`<${StatusDialog} row=${open.row} onClose=${close} />`}
-    ${open?.what === "delete" && html`<${Confirm} title=${`Delete the sub-account ${open.row.name}?`} typed=${open.row.name} confirm="Delete sub-account" action=${() => call("DELETE /v1/sub-accounts/{id}", { path: { id: open.row.id } })} onClose=${close(`${open.row.name} stopped`)}>It stops sending and receiving at once, and everything of it is erased in 14 days. Until then you can keep it here.<//>`}`;
+    ${open?.what === "delete" && html`<${Confirm} title=${`Delete the sub-account ${open.row.name}?`} typed=${open.row.name} confirm="Delete sub-account" action=${() => call("DELETE /v1/sub-accounts/{id}", { path: { id: open.row.id } })} onClose=${close(`${open.row.name} stopped`)}>It stops sending and receiving immediately, and everything in it is erased in 14 days. Until then you can keep it here.<//>`}`;
 }
 
 function Status({ row }) {
@@ -60,11 +60,11 @@ function Status({ row }) {
 function actionsOf(row, setOpen) {
   const why = whyNot("admin") ?? undefined;
   const paused = row.suspendedBy.includes("parent");
-  const elsewhere = row.status === "suspended" && !paused && !row.deletionScheduledFor ? `It is ${row.suspendedBy.map((cause) => BY[cause]).join(", ")}: that can't be lifted here.` : undefined;
+  const elsewhere = row.status === "suspended" && !paused && !row.deletionScheduledFor ? `It is ${row.suspendedBy.map((cause) => BY[cause]).join(", ")}: you can't resume it here.` : undefined;
   return [
     { text: "Work in it", icon: "arrow-right", why, onSelect: () => setOpen({ what: "enter", row }) },
     { text: "Name and limit", icon: "pencil", why, onSelect: () => setOpen({ what: "edit", row }) },
-    row.deletionScheduledFor ? { text: "Keep it", icon: "rotate-ccw", why, onSelect: () => setOpen({ what: "status", row }) }
+    row.deletionScheduledFor ? { text: "Keep sub-account", icon: "rotate-ccw", why, onSelect: () => setOpen({ what: "status", row }) }
       : { text: row.status === "suspended" ? "Resume" : "Suspend", icon: row.status === "suspended" ? "play" : "pause", why: why ?? elsewhere, onSelect: () => setOpen({ what: "status", row }) },
     !row.deletionScheduledFor && { text: "Delete", icon: "trash-2", danger: true, why: whyNot("owner") ?? undefined, onSelect: () => setOpen({ what: "delete", row }) },
   ];
@@ -82,10 +82,10 @@ function EditDialog({ row, onClose }) {
     toast(row ? `${name} saved` : `Sub-account ${name} opened`);
     onClose(true);
   };
-  return html`<${Dialog} title=${row ? `Name and limit of ${row.name}` : "New sub-account"} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>${row ? "Save" : "Open sub-account"}<//>`}>
+  return html`<${Dialog} title=${row ? `Name and limit of ${row.name}` : "New sub-account"} onClose=${() => onClose(false)} foot=${html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} onClick=${submit}>${row ? "Save" : "Create sub-account"}<//>`}>
     <${Form} onSubmit=${submit}>
       <${TextField} label="Name" required maxlength="120" autofocus value=${name} onValue=${setName} error=${fieldError(error, "name")} />
-      <${TextField} label="Messages per month (optional)" hint="At most this many of your own allowance. Empty: your allowance is the only limit." type="number" min="0" max="2147483647" step="1" value=${limit} onValue=${setLimit} error=${fieldError(error, "monthlyLimit")} />
+      <${TextField} label="Messages per month (optional)" hint="The most it can use of your own limit. Leave blank to allow all of it." type="number" min="0" max="2147483647" step="1" value=${limit} onValue=${setLimit} error=${fieldError(error, "monthlyLimit")} />
       <${ErrorNote} error=${error} fields=${["name", "monthlyLimit"]} />
     <//>
   <//>`;
@@ -95,9 +95,9 @@ function StatusDialog({ row, onClose }) {
   const keeps = Boolean(row.deletionScheduledFor);
   const resumes = keeps || row.status === "suspended";
   const title = keeps ? `Keep ${row.name}?` : resumes ? `Resume ${row.name}?` : `Suspend ${row.name}?`;
-  const text = keeps ? "Its deletion is cancelled, and it works again." : resumes ? "It sends and receives again, with the keys that it has." : "Its keys stop working and its mail stops, until you resume it. Nothing is deleted.";
+  const text = keeps ? "Its deletion is canceled, and it works again." : resumes ? "It sends and receives again with its existing keys." : "Its keys and its email stop working until you resume it. Nothing is deleted.";
   const action = () => call("PATCH /v1/sub-accounts/{id}", { path: { id: row.id }, body: { status: resumes ? "active" : "suspended" } });
-  return html`<${Confirm} title=${title} danger=${!resumes} confirm=${keeps ? "Keep it" : resumes ? "Resume" : "Suspend"} action=${action} onClose=${onClose(`${row.name} ${keeps ? "is kept" : resumes ? "resumed" : "suspended"}`)}>${text}<//>`;
+  return html`<${Confirm} title=${title} danger=${!resumes} confirm=${keeps ? "Keep sub-account" : resumes ? "Resume" : "Suspend"} action=${action} onClose=${onClose(`${row.name} ${keeps ? "is kept" : resumes ? "resumed" : "suspended"}`)}>${text}<//>`;
 }
 
 /** Join a sub-account, unless the person belongs to it, and work in it. */
@@ -110,6 +110,6 @@ function EnterDialog({ row, onClose }) {
     go("/");
     toast(`Switched to ${row.name}`);
   };
-  return html`<${Confirm} title=${`Work in ${row.name}?`} danger=${false} confirm=${member ? "Switch to it" : "Join and switch to it"} action=${enter} onClose=${onClose}>
-    ${member ? "The console shows this sub-account until you switch back at the top of the navigation." : "You become an admin of it, which its log and yours record, and take one of its seats. Switch back at the top of the navigation."}<//>`;
+  return html`<${Confirm} title=${`Work in ${row.name}?`} danger=${false} confirm=${member ? "Switch to sub-account" : "Join and switch"} action=${enter} onClose=${onClose}>
+    ${member ? "The console shows this sub-account until you switch back at the top of the navigation." : "You become an admin of it and use one of its seats. Both audit logs record this. Switch back at the top of the navigation."}<//>`;
 }

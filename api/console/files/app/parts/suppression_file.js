@@ -26,16 +26,16 @@ export function SuppressionFile({ onClose }) {
   }
   const foot = html`<${Button} onClick=${() => onClose(false)}>Cancel<//><${Button} kind="primary" busy=${busy} disabled=${!file || large} onClick=${run}>Import<//>`;
   return html`<${Dialog} title="Import suppressions" onClose=${() => onClose(false)} foot=${foot}>
-    <p class="soft">A CSV file with a header line and a column <code>address</code> or <code>email</code>, and <code>reason</code> if wanted; or JSON, one object a line. At most 10,000 rows and 4 MB; other columns are left out.</p>
-    <${Field} label="File" error=${large ? `The file has ${bytes(file.size)}; at most 4 MB are taken. Split it.` : null}>${(attributes) => html`<input type="file" accept=".csv,.txt,.ndjson,.jsonl,text/csv" ...${attributes} onChange=${(event) => setFile(event.currentTarget.files[0] ?? null)} />`}<//>
-    <${SelectField} label="Reason of rows without one" value=${reason} onValue=${setReason} options=${[["unsubscribe", "Unsubscribe: block all but transactional mail"], ["manual", "Manual: block all mail"]]} />
+    <p class="soft">A CSV file with a header row and a column <code>address</code> or <code>email</code>, and <code>reason</code> if you like, or NDJSON (one JSON object per line). At most 10,000 rows and 4 MB; other columns are ignored.</p>
+    <${Field} label="File" error=${large ? `The file has ${bytes(file.size)}; the limit is 4 MB. Split it.` : null}>${(attributes) => html`<input type="file" accept=".csv,.txt,.ndjson,.jsonl,text/csv" ...${attributes} onChange=${(event) => setFile(event.currentTarget.files[0] ?? null)} />`}<//>
+    <${SelectField} label="Reason for rows without one" value=${reason} onValue=${setReason} options=${[["unsubscribe", "Unsubscribe: block all except transactional email"], ["manual", "Manual: block all email"]]} />
     <${ErrorNote} error=${error} /><//>`;
 }
 
 /** Show what became of the rows of a file: `figures` as Figures takes them, and the refused rows, to be saved. */
 export function FileResult({ figures, refused, fileName, onClose }) {
   const save = () => saveFile(new Blob([csvText([["row", "error", "value"], ...refused.map((one) => [one.index + 1, one.error.message, one.error.address ?? ""])])], { type: "text/csv" }), fileName);
-  return html`<${Dialog} title="File imported" onClose=${onClose} foot=${html`${refused.length > 0 && html`<${Button} icon="download" onClick=${save}>Refused rows<//>`}<${Button} kind="primary" onClick=${onClose}>Done<//>`}>
+  return html`<${Dialog} title="File imported" onClose=${onClose} foot=${html`${refused.length > 0 && html`<${Button} icon="download" onClick=${save}>Rejected rows<//>`}<${Button} kind="primary" onClick=${onClose}>Done<//>`}>
     <${Figures} items=${[...figures, ["Refused", number(refused.length)]]} />
     ${refused.length > 0 && html`<${Notice} tone="warn" title=${`${plural(refused.length, "row was", "rows were")} refused.`}><ul>${refused.slice(0, 5).map((one) => html`<li>Row ${number(one.index + 1)}: ${one.error.message}</li>`)}</ul><//>`}<//>`;
 }

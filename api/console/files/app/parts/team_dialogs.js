@@ -21,7 +21,7 @@ export function InviteDialog({ onClose }) {
   const addressError = fieldError(error, "email") ?? (error?.type === "invalid_address" ? error.message : null);
   return html`<${Dialog} title="Invite a person" onClose=${() => onClose(false)} foot=${foot(onClose, "Send invitation", busy, submit)}>
     <${Form} onSubmit=${submit}>
-      <${TextField} label="Address" hint="A mail with a link goes there. It works for 7 days, and takes a seat until it is accepted or withdrawn." type="email" required maxlength="320" autofocus autocomplete="off" value=${email} onValue=${setEmail} error=${addressError} />
+      <${TextField} label="Address" hint="They get an email with a link that expires after 7 days. A pending invitation uses one seat." type="email" required maxlength="320" autofocus autocomplete="off" value=${email} onValue=${setEmail} error=${addressError} />
       <${RoleField} value=${role} onValue=${setRole} />
       <${ErrorNote} error=${addressError ? null : error} />
     <//>
@@ -44,7 +44,7 @@ export function RoleDialog({ member, onClose }) {
   return html`<${Dialog} title=${`Change the role of ${member.name ?? member.email}`} onClose=${() => onClose(false)} foot=${foot(onClose, "Change role", busy, submit)}>
     <${Form} onSubmit=${submit}>
       <${RoleField} value=${role} onValue=${setRole} autofocus />
-      ${mine && html`<p class="warn">This is your own role: with a lower one you can't give yourself the rights back.</p>`}
+      ${mine && html`<p class="warn">This is your own role. If you lower it, you can't raise it again yourself.</p>`}
       <${ErrorNote} error=${error} />
     <//>
   <//>`;
@@ -68,12 +68,12 @@ export function TransferDialog({ members, onClose }) {
   const submit = async () => {
     if ((await transfer()) === undefined) return;
     const chosen = others.find((member) => member.id === memberId);
-    toast(`${chosen.name ?? chosen.email} owns the account now`);
+    toast(`${chosen.name ?? chosen.email} now owns the account`);
     onClose(true);
   };
-  return html`<${Dialog} title="Transfer the ownership" onClose=${() => onClose(false)} foot=${foot(onClose, "Transfer ownership", busy, submit, true)}>
+  return html`<${Dialog} title="Transfer ownership" onClose=${() => onClose(false)} foot=${foot(onClose, "Transfer ownership", busy, submit, true)}>
     <${Form} onSubmit=${submit}>
-      <p>The new owner can delete the account and remove anyone, you too. You become an admin. Both of you get a mail; only the new owner can transfer it back.</p>
+      <p>The new owner can delete the account and remove anyone, including you. You become an admin. Only the new owner can transfer it back. Both of you get an email.</p>
       <${SelectField} label="New owner" value=${memberId} onValue=${setMemberId} options=${others.map((member) => [member.id, member.name ? `${member.name} (${member.email})` : member.email])} />
       ${asked && html`<${PasswordField} label="Your password" autofocus value=${password} onValue=${setPassword} error=${wrongPassword(error)} />`}
       <${ErrorNote} error=${asked && wrongPassword(error) ? null : error} />

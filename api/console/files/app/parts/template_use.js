@@ -13,6 +13,6 @@ export function TemplateUse({ id, values, data }) {
   const body = JSON.stringify({ from: "hello@example.com", to: "ann@example.com", template: id, variables: values, ...(data && { data }) }, null, 2).replaceAll("'", "\\u0027");
   return html`<div class="stack"><${Card} title="Broadcasts" flush>
     ${!state.data ? html`<div class="card-body"><${Skeleton} lines=${2} /></div>` : used.length === 0 ? html`<p class="card-body soft">None of the newest ${state.data.data.length} broadcasts uses it.</p>` : html`<ul>${used.map((one) => html`<li class="line"><a class="grow" href=${href(`/broadcasts/${one.id}`)}>${one.name}</a><${Chip}>${one.status}<//><span class="soft small">${OPEN.has(one.status) ? "uses the latest version when it is sent" : one.templateVersion ? `version ${one.templateVersion}` : ""}</span></li>`)}</ul>`}<//>
-    <${Card} title="Messages" actions=${html`<${Button} icon="send" to="/messages" query=${{ template: id }}>Messages made with it<//>`}><div class="stack-tight"><p class="soft">A message keeps the version that it was made with. To send it from a program:</p>
+    <${Card} title="Messages" actions=${html`<${Button} icon="send" to="/messages" query=${{ template: id }}>Show messages<//>`}><div class="stack-tight"><p class="soft">Each message keeps the version it was sent with. To send it from your application:</p>
     <${Code} label="Send with curl" text=${`curl ${window.location.origin}/v1/emails -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\\n  -d '${body}'`} /></div><//></div>`;
 }

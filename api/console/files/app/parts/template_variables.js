@@ -8,8 +8,8 @@ export function Variables({ names, variables, onVariables }) {
   const missing = names.filter((name) => !variables.some((one) => one.name === name));
   const add = (name) => ({ name, required: false, default: null, description: null });
   return html`<div class="stack">
-    <p class="soft">A required variable without a value and without a default refuses the send. Others are empty without a value.</p>
-    ${missing.length > 0 && html`<${Notice} action=${html`<${Button} onClick=${() => onVariables([...variables, ...missing.map(add)])}>Declare them<//>`}>Used, but not declared: ${missing.join(", ")}.<//>`}
+    <p class="soft">A send fails if a required variable has no value and no default. Optional variables are empty without a value.</p>
+    ${missing.length > 0 && html`<${Notice} action=${html`<${Button} onClick=${() => onVariables([...variables, ...missing.map(add)])}>Declare them<//>`}>Used but not declared: ${missing.join(", ")}.<//>`}
     ${variables.map((one, at) => html`<div class="variable" key=${at} role="group" aria-label=${`Variable ${one.name || at + 1}`}>
       <${TextField} label="Name" mono value=${one.name} onValue=${(name) => change(at, { name })} />
       <${TextField} label="Default" value=${one.default ?? ""} onValue=${(value) => change(at, { default: value || null })} />

@@ -32,7 +32,7 @@ function VersionDialog({ chosen, others, current, onClose, onRestore }) {
   const options = others.filter((one) => one.version !== chosen.version).map((one) => [String(one.version), `Version ${one.version}${one.version === current.version ? " (latest)" : ""}`]);
   const restore = chosen.version !== current.version && html`<${Button} kind="primary" icon="rotate-ccw" role="member" onClick=${onRestore}>Put version ${chosen.version} into the editor<//>`;
   return html`<${Dialog} title=${`Version ${chosen.version}`} wide onClose=${onClose} foot=${html`<${Button} onClick=${onClose}>Close<//>${restore}`}>
-    ${options.length > 0 ? html`<${SelectField} label="Compare with" value=${against} onValue=${setAgainst} options=${options} /><p class="soft">From version ${from.version} to version ${to.version}:</p>` : html`<p class="soft">It is the only version.</p>`}
+    ${options.length > 0 ? html`<${SelectField} label="Compare with" value=${against} onValue=${setAgainst} options=${options} /><p class="soft">From version ${from.version} to version ${to.version}:</p>` : html`<p class="soft">This is the only version.</p>`}
     <${AllDifferences} from=${from} to=${to} />
   <//>`;
 }
@@ -43,5 +43,5 @@ export function AllDifferences({ from, to }) {
   const parts = [...PARTS.map(([part, label]) => [label, from[part] ?? "", to[part] ?? ""]), ["Variables", declared(from), declared(to)], ["Layout", ...layouts]];
   const same = parts.filter(([, before, after]) => before === after).map(([label]) => label);
   return html`${parts.filter(([, before, after]) => before !== after).map(([label, before, after]) => html`<${Differences} key=${label} label=${label} before=${before} after=${after} />`)}
-    ${same.length > 0 && html`<p class="soft small">Without a difference: ${same.join(", ")}.</p>`}`;
+    ${same.length > 0 && html`<p class="soft small">No difference: ${same.join(", ")}.</p>`}`;
 }

@@ -20,7 +20,7 @@ export function TestDialog({ title, send, sender = false, why = null, onClose, c
   const people = team.data?.members.map((one) => one.email) ?? [session.value.user.email];
   const toggle = (email, on) => setTo(on ? [...to, email] : to.filter((one) => one !== email));
   const problem = to.length === 0 ? "Choose at least one person." : to.length > MAX_PEOPLE ? `A test goes to at most ${MAX_PEOPLE} people.` : null;
-  const unready = sender && !from ? "Give a sender first." : null; // the field fills itself in once the domains are read
+  const unready = sender && !from ? "Enter a sender first." : null; // the field fills itself in once the domains are read
   const submit = async () => {
     const reply = await run();
     if (reply) setSent(reply.data);
@@ -31,7 +31,7 @@ export function TestDialog({ title, send, sender = false, why = null, onClose, c
       ${children}
       ${sender && html`<${SenderField} value=${from} onValue=${setFrom} error=${fieldError(error, "from")} />`}
       <fieldset class="stack-tight"><legend class="strong">To</legend>${people.map((email) => html`<${CheckField} key=${email} label=${email} checked=${to.includes(email)} onChecked=${(on) => toggle(email, on)} />`)}
-        <span class="hint">Only people of your team. The subject begins with [Test], and each message counts as a send.</span></fieldset>
+        <span class="hint">Only members of your team. The subject starts with [Test], and each message counts as a send.</span></fieldset>
       ${problem && html`<${Notice} tone="warn">${problem}<//>`}
       <${ErrorNote} error=${error} fields=${sender ? ["from"] : []} />
     <//>`}

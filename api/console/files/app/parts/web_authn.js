@@ -3,6 +3,15 @@
 /** Return true if the page was opened by an IP address: passkeys belong to names. */
 export const openedByAddress = () => /^[\d.]+$|^\[/.test(window.location.hostname);
 
+/** Return the address of this page at localhost, where passkeys work; null if that is another machine. */
+export function atLocalhost() {
+  const { hostname, href } = window.location;
+  if (!/^127\.|^\[::1\]$/.test(hostname)) return null;
+  const page = new URL(href);
+  page.hostname = "localhost";
+  return page.href;
+}
+
 /** Return true if the browser can create and use passkeys on this page. */
 export const passkeysWork = () => Boolean(!openedByAddress() && window.isSecureContext && window.PublicKeyCredential?.parseRequestOptionsFromJSON && navigator.credentials);
 
@@ -26,8 +35,8 @@ export async function createPasskey(publicKey) {
 /** Return what a failure of the browser means, or null if the person closed the dialog. */
 export function passkeyProblem(error) {
   if (error.name === "NotAllowedError" || error.name === "AbortError") return null;
-  if (error.name === "InvalidStateError") return "This device has a passkey for you already. Use it to sign in.";
-  if (error.name === "SecurityError") return `Passkeys don't work on the address ${window.location.origin}. Open the console by the name of its host.`;
-  if (error.name === "NotSupportedError") return "This device can't create such a passkey. Use another device or a security key.";
+  if (error.name === "InvalidStateError") return "This device already has a passkey for you. Use it to sign in.";
+  if (error.name === "SecurityError") return `Passkeys don't work at ${window.location.origin}. Open the console by its host name.`;
+  if (error.name === "NotSupportedError") return "This device can't create a suitable passkey. Use another device or a security key.";
   return `The browser refused: ${error.message}`;
 }

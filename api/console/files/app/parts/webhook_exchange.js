@@ -33,8 +33,8 @@ export function DeliveryDetail({ endpoint, id, onReplayed, onClose }) {
       delivery.nextAttemptAt && ["Next try", html`<${Time} at=${delivery.nextAttemptAt} relative />`],
       delivery.error && ["Last error", html`<span class="bad">${delivery.error}</span>`],
     ]} />
-    ${body === null ? html`<${Notice} tone="warn">The event is no longer kept, so its body can't be shown.<//>` : html`<section class="stack-tight"><div class="row-wide"><h3>Body of every attempt</h3><span class="soft small">${plural(new TextEncoder().encode(body).length, "octet")}</span></div><${Code} text=${body} label="Body as posted" /></section>`}
-    ${exchanges.length === 0 && html`<p class="soft">No attempt was made yet.</p>`}
+    ${body === null ? html`<${Notice} tone="warn">The event is older than your plan's retention, so its body can't be shown.<//>` : html`<section class="stack-tight"><div class="row-wide"><h3>Body of every attempt</h3><span class="soft small">${plural(new TextEncoder().encode(body).length, "byte")}</span></div><${Code} text=${body} label="Body as posted" /></section>`}
+    ${exchanges.length === 0 && html`<p class="soft">No attempt has been made yet.</p>`}
     ${[...exchanges].reverse().map((one) => html`<${Attempt} key=${`${one.attempt} ${one.url}`} exchange=${one} attempt=${delivery.attempts.findLast((other) => other.attempt === one.attempt)} onCheck=${body !== null && (() => setChecking({ header: headerOf(one), body }))} />`)}
   </div><//>
   ${checking && html`<${SignatureChecker} header=${checking.header} body=${checking.body} onClose=${() => setChecking(null)} />`}`;
@@ -45,10 +45,10 @@ const headerOf = (exchange) => exchange.requestHeaders?.find((one) => one.name =
 function Attempt({ exchange, attempt, onCheck }) {
   const { url, requestHeaders, answerHeaders, answer, statusCode } = exchange;
   return html`<section class="stack-tight domain-record"><div class="row-wide"><h3>Attempt ${exchange.attempt}</h3>
-      <span class="row"><span class="soft small">${attempt && html`<${Time} at=${attempt.at} />`}${attempt?.milliseconds != null && `, ${duration(attempt.milliseconds)}`}</span>${statusCode === null ? html`<${Chip} tone="bad">no answer<//>` : html`<${Chip} tone=${statusCode < 300 ? "good" : "bad"}>${String(statusCode)}<//>`}</span></div>
+      <span class="row"><span class="soft small">${attempt && html`<${Time} at=${attempt.at} />`}${attempt?.milliseconds != null && `, ${duration(attempt.milliseconds)}`}</span>${statusCode === null ? html`<${Chip} tone="bad">no response<//>` : html`<${Chip} tone=${statusCode < 300 ? "good" : "bad"}>${String(statusCode)}<//>`}</span></div>
     ${attempt?.error && html`<p class="bad">${attempt.error}</p>`}
-    ${requestHeaders === null ? html`<p class="soft small">The request of this attempt was not recorded.</p>` : html`<div class="row-wide"><span class="label soft small">Request</span>${onCheck && html`<${Button} kind="quiet" icon="shield-check" onClick=${onCheck}>Check the signature<//>`}</div><${Code} text=${`POST ${url}\n${lines(requestHeaders)}`} label=${`Request of attempt ${exchange.attempt}`} />`}
-    ${statusCode !== null && html`<span class="label soft small">Answer</span><${Code} text=${[`HTTP ${statusCode}`, answerHeaders && lines(answerHeaders), answer ? `\n${answer}` : answer === "" ? "\n(empty body)" : null].filter((one) => one !== null).join("\n")} label=${`Answer to attempt ${exchange.attempt}`} />`}
+    ${requestHeaders === null ? html`<p class="soft small">The request of this attempt wasn't recorded.</p>` : html`<div class="row-wide"><span class="label soft small">Request</span>${onCheck && html`<${Button} kind="quiet" icon="shield-check" onClick=${onCheck}>Check the signature<//>`}</div><${Code} text=${`POST ${url}\n${lines(requestHeaders)}`} label=${`Request of attempt ${exchange.attempt}`} />`}
+    ${statusCode !== null && html`<span class="label soft small">Response</span><${Code} text=${[`HTTP ${statusCode}`, answerHeaders && lines(answerHeaders), answer ? `\n${answer}` : answer === "" ? "\n(empty body)" : null].filter((one) => one !== null).join("\n")} label=${`Answer to attempt ${exchange.attempt}`} />`}
   </section>`;
 }
 

@@ -29,12 +29,12 @@ export function EndpointForm({ row, onClose }) {
     onClose(reply);
   };
   const none = !all && types.length === 0;
-  const many = !all && types.length > MAX_CHOSEN ? `At most ${MAX_CHOSEN} types can be named; choose all events instead.` : null;
+  const many = !all && types.length > MAX_CHOSEN ? `Choose at most ${MAX_CHOSEN} types, or choose all events.` : null;
   return html`<${Dialog} title=${row ? "Edit the endpoint" : "Add an endpoint"} wide onClose=${() => onClose(null)} foot=${html`<${Button} onClick=${() => onClose(null)}>Cancel<//><${Button} kind="primary" role="member" busy=${busy} disabled=${none || many} onClick=${submit}>${row ? "Save" : "Add endpoint"}<//>`}>
     <${Form} onSubmit=${submit}>
-      <${TextField} label="URL" type="url" required autofocus mono value=${url} onValue=${setUrl} error=${fieldError(error, "url")} hint="Gets a POST with JSON for each event, and must answer 2xx within 10 seconds. Redirects are not followed." />
+      <${TextField} label="URL" type="url" required autofocus mono value=${url} onValue=${setUrl} error=${fieldError(error, "url")} hint="Receives a POST with JSON for each event. It must respond with 2xx within 10 seconds; redirects aren't followed." />
       <${TextField} label="Description" maxlength="200" value=${description} onValue=${setDescription} error=${fieldError(error, "description")} hint="A note for your team." />
-      ${row && html`<${CheckField} label="Active" hint="A disabled endpoint gets no new events; what is queued is still posted." checked=${active} onChecked=${setActive} />`}
+      ${row && html`<${CheckField} label="Active" hint="A disabled endpoint gets no new events. Events already queued are still posted." checked=${active} onChecked=${setActive} />`}
       <${Segments} label="Events" options=${[[true, "All events"], [false, "Chosen events"]]} value=${all} onValue=${setAll} />
     <//>
     ${!all && html`<${TypeChoice} types=${types} onTypes=${setTypes} />`}
@@ -48,7 +48,7 @@ function TypeChoice({ types, onTypes }) {
   const chosen = new Set(types);
   const set = (type, on) => onTypes(on ? [...types, type] : types.filter((one) => one !== type));
   const unknown = types.filter((type) => !EVENT_TYPES.includes(type));
-  const groups = unknown.length ? [...EVENT_GROUPS, ["Unknown to this version", unknown.map((type) => [type, "Matches no event."])]] : EVENT_GROUPS;
+  const groups = unknown.length ? [...EVENT_GROUPS, ["Unknown in this version", unknown.map((type) => [type, "Matches no event."])]] : EVENT_GROUPS;
   return html`<div class="choices">${groups.map(([name, all]) => html`<fieldset key=${name}><legend>${name}</legend>
     ${all.map(([type, sentence]) => html`<${CheckField} key=${type} label=${html`<code>${type}</code>`} hint=${sentence} checked=${chosen.has(type)} onChecked=${(on) => set(type, on)} />`)}</fieldset>`)}</div>`;
 }
@@ -59,10 +59,10 @@ export function RotateSecret({ row, onClose }) {
   const rotate = async () => setReply(await call("POST /v1/webhooks/{id}/rotate", { path: { id: row.id } }));
   if (reply) {
     return html`<${SecretDialog} title="New signing secret" secret=${reply.signingSecret} onClose=${onClose}>
-      <p>Until <${Time} at=${reply.previousUntil} /> each post has two signatures: <code>Service-Signature</code> with the new secret and <code>Service-Signature-Previous</code> with the former one. Give the new secret to your program until then.</p><//>`;
+      <p>Until <${Time} at=${reply.previousUntil} /> each post has two signatures: <code>Service-Signature</code> with the new secret and <code>Service-Signature-Previous</code> with the previous one. Update the secret in your application before then.</p><//>`;
   }
   return html`<${Confirm} title="Rotate the signing secret?" danger=${false} confirm="Rotate secret" action=${rotate} onClose=${(done) => { if (!done) onClose(); }}>
-    <p>Posts to <span class="wrap">${row.url}</span> are then signed with a new secret. For 24 hours the former one signs a second header, so that no post is refused while you change it.</p><//>`;
+    <p>Posts to <span class="wrap">${row.url}</span> are signed with a new secret. For 24 hours, a second header is signed with the previous one, so nothing fails while you switch.</p><//>`;
 }
 
 /** The question before an endpoint is deleted. */
@@ -72,7 +72,7 @@ export function DeleteEndpoint({ row, onClose }) {
     onClose(deleted);
   };
   return html`<${Confirm} title="Delete the endpoint?" confirm="Delete endpoint" action=${() => call("DELETE /v1/webhooks/{id}", { path: { id: row.id } })} onClose=${done}>
-    <p><span class="mono">${row.url}</span> gets no further events. Posts that are queued already are still made. To stop for a while only, disable it.</p><//>`;
+    <p><span class="mono">${row.url}</span> gets no more events. Posts already queued are still sent. To pause it, disable it instead.</p><//>`;
 }
 
 /** The button that posts a test event to an endpoint. */
@@ -80,7 +80,7 @@ export function TestButton({ row, onDone }) {
   const [test, { busy }] = useAction(() => call("POST /v1/webhooks/{id}/test", { path: { id: row.id } }));
   const send = async () => {
     const reply = await test();
-    if (reply === undefined) toast("The test event could not be sent. Try again.", { tone: "bad" });
+    if (reply === undefined) toast("The test event couldn't be sent. Try again.", { tone: "bad" });
     else if (onDone) onDone(reply);
     else go(`/webhooks/${row.id}`, { query: { delivery: reply.id } });
   };

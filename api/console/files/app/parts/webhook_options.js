@@ -33,15 +33,15 @@ export function EndpointOptions({ options, onOptions, error }) {
     const toggle = (value, on) => onOptions({ ...options, [field]: on ? [...options[field], value] : options[field].filter((one) => one !== value) });
     const values = [...new Map([...known, ...options[field].map((value) => [value, value])].map((one) => [one[0], one])).values()];
     return html`${values.map(([value, text]) => html`<${CheckField} key=${value} label=${text} checked=${options[field].includes(value)} onChecked=${(on) => toggle(value, on)} />`)}
-      <span class="soft small">None chosen: all, future ones too.</span>`;
+      <span class="soft small">Leave empty to allow all, including ones added later.</span>`;
   };
   return html`<details open=${refused || used || undefined}><summary>Limit it to domains or streams, add headers or metadata</summary><div class="choices note">
     <fieldset><legend>Domains</legend>${choice("domains", (domains.data?.data ?? []).map((one) => [one.name, one.name]))}</fieldset>
     <fieldset><legend>Streams</legend>${choice("streams", (streams.data?.data ?? []).map((one) => [one.id, one.name]))}</fieldset>
     <fieldset><legend>Headers</legend>
       ${options.kept.length > 0 && html`<span class="row wrap">${options.kept.map((name) => html`<${Chip} key=${name} onRemove=${() => onOptions({ ...options, kept: options.kept.filter((one) => one !== name) })} removeLabel=${`Remove the header ${name}`}>${html`<code>${name}</code>`}<//>`)}</span>`}
-      <${TextField} label=${options.kept.length ? "New or changed headers" : "Headers of every post"} rows=${3} mono autocomplete="off" spellcheck=${false} value=${options.lines} onValue=${(lines) => onOptions({ ...options, lines })} error=${fieldError(error, "headers")} hint="One a line, such as Authorization: Bearer s3cret. Values are stored encrypted and never shown again." />
+      <${TextField} label=${options.kept.length ? "New or changed headers" : "Headers of every post"} rows=${3} mono autocomplete="off" spellcheck=${false} value=${options.lines} onValue=${(lines) => onOptions({ ...options, lines })} error=${fieldError(error, "headers")} hint="One per line, such as Authorization: Bearer s3cret. Values are stored encrypted and never shown again." />
     </fieldset>
-    <fieldset><legend>Body</legend><${CheckField} label="Include tags and metadata of the message" checked=${options.includeMetadata} onChecked=${(includeMetadata) => onOptions({ ...options, includeMetadata })} /></fieldset>
+    <fieldset><legend>Body</legend><${CheckField} label="Include the message's tags and metadata" checked=${options.includeMetadata} onChecked=${(includeMetadata) => onOptions({ ...options, includeMetadata })} /></fieldset>
   </div></details>`;
 }

@@ -43,13 +43,13 @@ function Workbench({ row, reload }) {
   const actions = html`<${TestButton} row=${row} onDone=${tested} /><${Button} icon="pencil" role="member" onClick=${() => setOpen("edit")}>Edit<//><${Menu} label="More actions" items=${items} />`;
   return html`<${PageHead} title=${row.url} lead=${row.description || undefined} back=${["/webhooks", "Webhooks"]} chip=${html`<${Chip}>${row.status}<//>`} actions=${actions} />
     <div class="stack">
-      ${row.status === "disabled" && html`<${Notice} tone="warn" title="The endpoint is disabled.">A person or a key disabled it; the service never does. It gets no new events. Edit it to make it active again, then replay what it missed from <code>GET /v1/events</code>.<//>`}
+      ${row.status === "disabled" && html`<${Notice} tone="warn" title="The endpoint is disabled.">Someone on your team or an API key disabled it. It gets no new events. Edit it to activate it again, then fetch what it missed from <code>GET /v1/events</code>.<//>`}
       <${Card} title="Endpoint"><${Facts} items=${[["Events", html`<span class="wrap" title=${row.eventTypes.join(", ")}>${row.eventTypes.length ? row.eventTypes.join(", ") : typesInWords(row.eventTypes)}</span>`], ...(row.domains.length ? [["Domains", html`<span class="wrap">${row.domains.join(", ")}</span>`]] : []), ...(row.streams.length ? [["Streams", html`<span class="wrap">${row.streams.join(", ")}</span>`]] : []), ...(row.headerNames.length ? [["Headers", html`<span class="wrap mono">${row.headerNames.join(", ")}</span>`]] : []), ...(row.includeMetadata ? [["Body", "With tags and metadata"]] : []), ["Id", html`<${CopyLine} text=${row.id} />`], ["Created", html`<${Time} at=${row.createdAt} />`]]} />
         ${row.warnings.map((one) => html`<p class="warn small" key=${one.field}>${one.message}</p>`)}<//>
       <section class="stack-tight" aria-label="Deliveries"><div class="row-wide"><h2>Deliveries</h2><${Button} icon="rotate-ccw" role="member" onClick=${() => setOpen("replay")}>Replay several<//></div>
         <${Filters} filters=${filters} />
         <div class="workbench"><${DeliveryList} state=${deliveries} chosen=${chosen} filtered=${filters.any} row=${row} onTested=${tested} />
-          ${chosen ? html`<${DeliveryDetail} key=${chosen} endpoint=${row} id=${chosen} onReplayed=${() => deliveries.reload({ keep: true })} onClose=${() => setQuery({ delivery: null })} />` : html`<div class="card workbench-empty"><${Empty} icon="route" title="Choose a delivery">Its exact requests and answers are shown here.<//></div>`}</div>
+          ${chosen ? html`<${DeliveryDetail} key=${chosen} endpoint=${row} id=${chosen} onReplayed=${() => deliveries.reload({ keep: true })} onClose=${() => setQuery({ delivery: null })} />` : html`<div class="card workbench-empty"><${Empty} icon="route" title="Choose a delivery">Its exact requests and responses appear here.<//></div>`}</div>
       </section>
     </div>
     ${open === "edit" && html`<${EndpointForm} row=${row} onClose=${close} />`}
@@ -86,12 +86,12 @@ function DeliveryList({ state, chosen, filtered, row, onTested }) {
   if (error && rows.length === 0) return html`<div class="card card-body"><${ErrorNote} error=${error} retry=${reload} /></div>`;
   if (rows.length === 0 && loading) return html`<div class="card card-body"><${Skeleton} /></div>`;
   if (rows.length === 0 && !next) {
-    return html`<div class="card"><${Empty} icon="webhook" title=${filtered ? "No delivery matches" : "No deliveries yet"} action=${!filtered && html`<${TestButton} row=${row} onDone=${onTested} />`}>${filtered ? "Choose another state, event or time." : "Send a test event to see the exact request and the answer of your server."}<//></div>`;
+    return html`<div class="card"><${Empty} icon="webhook" title=${filtered ? "No delivery matches" : "No deliveries yet"} action=${!filtered && html`<${TestButton} row=${row} onDone=${onTested} />`}>${filtered ? "Choose another state, event or time." : "Send a test event to see the exact request and your server's response."}<//></div>`;
   }
   return html`<div class="card">
     <${ErrorNote} error=${error} retry=${reload} />
     <ul aria-label="Deliveries">${rows.map((one) => html`<li key=${one.id}><button type="button" class="delivery-pick" aria-current=${one.id === chosen ? "true" : undefined} onClick=${() => setQuery({ delivery: one.id })}>
-      <span class="row-wide"><span class="strong">${one.type ?? "event no longer kept"}</span><${Chip}>${one.state}<//></span>
+      <span class="row-wide"><span class="strong">${one.type ?? "event no longer stored"}</span><${Chip}>${one.state}<//></span>
       <span class="row-wide soft small"><${Time} at=${one.createdAt} /><span class=${classes("numeric", one.state === "failed" && "bad")}>${outcome(one)}</span></span></button></li>`)}</ul>
     <div class="table-foot"><span>${number(rows.length)} shown</span>${next && html`<${Button} busy=${loading} onClick=${next}>Show more<//>`}</div>
   </div>`;
@@ -100,7 +100,7 @@ function DeliveryList({ state, chosen, filtered, row, onTested }) {
 function outcome(one) {
   const attempts = one.attempt > 1 ? `attempt ${one.attempt}, ` : "";
   if (one.attempt === 0) return "not tried yet";
-  return one.statusCode !== null ? `${attempts}${one.statusCode} in ${one.milliseconds ?? 0} ms` : `${attempts}no answer`;
+  return one.statusCode !== null ? `${attempts}${one.statusCode} in ${one.milliseconds ?? 0} ms` : `${attempts}no response`;
 }
 
 /** The dialog that queues the deliveries of a window again, call by call. */
@@ -121,13 +121,13 @@ function ReplayWindow({ row, filters, onClose }) {
   const finished = done !== null && done.nextCursor === null;
   const foot = html`<${Button} onClick=${onClose}>${done ? "Close" : "Cancel"}<//>${!finished && html`<${Button} kind="primary" role="member" busy=${busy} onClick=${submit}>${done ? "Queue the next ones" : "Replay deliveries"}<//>`}`;
   return html`<${Dialog} title="Replay several deliveries" onClose=${onClose} foot=${foot}>
-    <p>Each is posted again to <span class="wrap mono">${row.url}</span> under its former delivery id, with new retries. A receiver that compares <code>Service-Delivery-Id</code> takes each once. What is pending already is left as it is.</p>
+    <p>Each is posted again to <span class="wrap mono">${row.url}</span> with the same delivery id and new retries. A receiver that compares <code>Service-Delivery-Id</code> processes each once. Pending deliveries are left as they are.</p>
     ${done === null ? html`<${Form} onSubmit=${submit}>
       <${SelectField} label="State" value=${state} onValue=${setState} options=${[["failed", "All that failed"], ["delivered", "Those that were delivered"]]} />
       <${SelectField} label="Event type" value=${type} onValue=${setType} options=${[["", "Any event"], ["webhook.test", "webhook.test"], ...EVENT_TYPES.map((one) => [one, one])]} />
-      <${TextField} label="Events from" type="datetime-local" step="1" value=${from} onValue=${setFrom} error=${fieldError(error, "from")} hint="In your zone. Empty: as far back as attempts are kept, 30 days." />
-      <${TextField} label="Events until" type="datetime-local" step="1" value=${until} onValue=${setUntil} error=${fieldError(error, "until")} hint="Empty: until now." />
-    <//>` : html`<${Notice} tone="good">${number(done.queued)} queued again. ${done.nextCursor ? `One call queues at most ${number(MAX_REPLAYS)}; older ones may be left.` : "No others of the window are left."}<//>`}
+      <${TextField} label="Events from" type="datetime-local" step="1" value=${from} onValue=${setFrom} error=${fieldError(error, "from")} hint="In your time zone. Leave blank to start 30 days ago, when the oldest stored attempts were made." />
+      <${TextField} label="Events until" type="datetime-local" step="1" value=${until} onValue=${setUntil} error=${fieldError(error, "until")} hint="Leave blank to end now." />
+    <//>` : html`<${Notice} tone="good">${number(done.queued)} queued again. ${done.nextCursor ? `One call queues at most ${number(MAX_REPLAYS)}. Older ones may be left.` : "Nothing else in this period is left."}<//>`}
     <${ErrorNote} error=${error} fields=${["from", "until"]} />
   <//>`;
 }
