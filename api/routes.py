@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from api.areas.billing import payprov_simulator
 from api.areas.compat import forms as compat
 from api.areas.contacts import confirmation_page
+from api.areas.images import image_file
 from api.areas.mta_sts import policy_host
 from api.areas.unsubscribes import resources as unsubscribes
 from api.areas.verifications import link, public
@@ -29,6 +30,7 @@ from engine.base.version import version
 from engine.codes.verifications.send import LINK_PATH, LOGO_PATH
 from engine.receiving.certificates.renewal import CHALLENGE_PATH
 from engine.receiving.mta_sts.rules import POLICY_PATH
+from engine.sending.images.types import PATH as IMAGE_PATH
 from engine.store import metrics
 
 MAX_TAGS: Final = 50
@@ -40,8 +42,9 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 MODULES: Final = """
     emails.resources emails.raw emails.resend compat.resources compat.resend_reads
     compat.postmark_reads messages.resources messages.export tails.resources
-    statistics.resources analytics.resources templates.resources templates.layouts streams.resources
-    suppressions.resources bounces.resources domains.resources webhooks.resources webhooks.deliveries
+    statistics.resources analytics.resources templates.resources templates.layouts templates.starters
+    images.resources streams.resources suppressions.resources bounces.resources domains.resources
+    webhooks.resources webhooks.deliveries
     contacts.resources contacts.files contacts.lists contacts.opt_outs contacts.segments broadcasts.resources
     inbound_addresses.resources inbound_messages.resources inbound_routes.resources inbound_domains.resources
     mta_sts.resources verifications.resources address_checks.resources alerts.resources audit.resources
@@ -77,6 +80,7 @@ def add_routes(app: App, services: ApiServices) -> None:
     payprov_simulator.add_routes(app, services)
     app.add_route(LINK_PATH + "{token}", link.ConfirmationLink(services, _count))
     app.add_route(LOGO_PATH + "{token}", public.LogoFile(services.pool))
+    app.add_route(IMAGE_PATH + "{name}", image_file.ImageFile(services.pool))
     app.add_route(POLICY_PATH, policy_host.PolicyHost(services.pool, settings))
     app.add_route(CHALLENGE_PATH + "{token}", policy_host.AcmeChallenge(services.pool))
     app.add_route(policy_host.TLS_ALLOWED_PATH, policy_host.TlsAllowed(services.pool, settings))

@@ -82,6 +82,8 @@ class AccountEvent(StrEnum):
     DOMAIN_VERIFIED = "domain.verified"
     ERASURE_COMPLETED = "erasure.completed"
     ERASURE_REQUESTED = "erasure.requested"
+    IMAGE_CREATED = "image.created"
+    IMAGE_DELETED = "image.deleted"
     INBOUND_ADDRESS_CREATED = "inbound_address.created"
     INBOUND_ADDRESS_DELETED = "inbound_address.deleted"
     INBOUND_ADDRESS_UPDATED = "inbound_address.updated"

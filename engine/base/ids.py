@@ -48,6 +48,7 @@ class Kind(StrEnum):
     LEAD = "lead"
     REQUEST = "req"
     ERASURE = "ers"
+    IMAGE = "img"
 
 
 class WrongId(ValueError):  # noqa: N818 - named for what the caller gave

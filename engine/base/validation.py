@@ -81,6 +81,7 @@ def _walked(kind: inspect.Type, given: object, path: str) -> tuple[str, inspect.
     found = ""
     for name, place in _STEP.findall(path):
         if name:
+            kind = _tagged(kind, given, name)
             kind, given = _field(kind, name), _item(given, name)
             found += f".{name}"
         elif place == _ENTRY:
@@ -101,6 +102,18 @@ def _field(kind: inspect.Type, name: str) -> inspect.Type:
     struct = _one_of(kind, inspect.StructType)
     fields = () if struct is None else struct.fields
     return next((field.type for field in fields if field.encode_name == name), _NO_TYPE)
+
+
+def _tagged(kind: inspect.Type, given: object, name: str) -> inspect.Type:
+    """Return the alternative whose tag the value has; for the tag itself, an object that may have each of the tags."""
+    structs = [one for one in _alternatives(kind) if isinstance(one, inspect.StructType) and one.tag_field is not None]
+    if len(structs) < 2:
+        return kind
+    if name == structs[0].tag_field:
+        tags = inspect.Field(name, name, inspect.LiteralType(tuple(one.tag for one in structs)))
+        return inspect.StructType(structs[0].cls, (tags,))
+    tag = _item(given, str(structs[0].tag_field))
+    return next((one for one in structs if one.tag == tag), kind)
 
 
 def _fields_of(kind: inspect.Type) -> list[str]:
@@ -158,7 +171,7 @@ def _alternatives(kind: inspect.Type) -> Iterable[inspect.Type]:
 
 def _described(kind: inspect.Type) -> str:
     """Describe a type: `a string of 3 to 320 characters or a list of at least 1 item`; "" if unknown."""
-    return " or ".join(filter(None, map(_words, _alternatives(kind))))
+    return " or ".join(dict.fromkeys(filter(None, map(_words, _alternatives(kind)))))
 
 
 def _words(kind: inspect.Type) -> str:

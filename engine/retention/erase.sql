@@ -106,6 +106,10 @@ DELETE FROM template_versions WHERE account_id = $1 AND (slug, version) IN (
 DELETE FROM layout_versions WHERE account_id = $1 AND (slug, version) IN (
     SELECT slug, version FROM layout_versions WHERE account_id = $1 LIMIT $2);
 
+-- name: erase_images
+-- Delete the next $2 images of account $1.
+DELETE FROM images WHERE account_id = $1 AND id IN (SELECT id FROM images WHERE account_id = $1 LIMIT $2);
+
 -- name: erase_copies
 -- Delete the next $2 digests of recently received messages of account $1.
 DELETE FROM inbound_recent WHERE ctid = ANY (ARRAY(SELECT ctid FROM inbound_recent WHERE account_id = $1 LIMIT $2));

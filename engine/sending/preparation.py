@@ -175,6 +175,7 @@ class Preparer:
         size_bytes = rules.composing_bytes(request)
         if content.template is not None:
             size_bytes += len(content.text or "") + len(content.html or "")
+            size_bytes += sum(len(file.content) for file in content.files)
         facts = auto_unsubscribe.with_own_link(self._facts(origin, host, at), request, self._links)
         return await run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, facts))
 
@@ -213,7 +214,7 @@ class Preparer:
             rendered = await asyncio.to_thread(render)  # lists can take tens of milliseconds
         else:
             rendered = template_rules.render(version, values, subject=request.subject)
-        return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version)
+        return Content(rendered.subject, rendered.text, rendered.html, version.slug, version.version, version.files)
 
     def _facts(
         self,

@@ -175,7 +175,7 @@ async def test_two_copies_for_a_contact_in_one_batch_become_one_message(
     await start(here.pool, account.id, broadcast, clock.now())
     row = await store.FIND.first(here.pool, broadcast)
     assert row is not None
-    content = await broadcast_checks.compiled(await service.read(here.pool, account.id, broadcast), None)
+    content = await broadcast_checks.compiled(here.pool, await service.read(here.pool, account.id, broadcast), None)
     sender = BroadcastSender(
         here.pool, here.process.acceptor, UnsubscribeLinks(KEY, "https://mail.example.test", "mail.example.test")
     )

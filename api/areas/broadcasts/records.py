@@ -16,10 +16,13 @@ from api.areas.broadcasts.schemas import (
     NewBroadcast,
     SkippedRecipients,
 )
+from api.http.operation import Call
 from engine.audience.broadcasts.draft import BroadcastFields
 from engine.audience.broadcasts.types import Broadcast, BroadcastCounts, BroadcastSummary
 from engine.base import clock, ids
 from engine.base.errors import Refusal, invalid
+from engine.mail.blocks.types import BlockDocument, document_of
+from engine.sending import block_content
 from engine.sending.admission import Decision
 from engine.sending.emails.types import AttachmentIn
 
@@ -28,8 +31,8 @@ _REMOVED = msgspec.json.Decoder(list[BroadcastAttachment])
 _PLAIN = ("name", "stream", "reply_to", "template", "subject", "html", "text", "attachments", "per_minute")
 
 
-def fields_of(body: NewBroadcast | BroadcastChange) -> BroadcastFields:
-    """Return the fields of a request; raise the 400 for a malformed id."""
+async def fields_of(call: Call, body: NewBroadcast | BroadcastChange) -> BroadcastFields:
+    """Return the fields of a request, with the content that its blocks make; raise the 400 for a malformed id."""
     fields = BroadcastFields(
         sender=body.from_,
         list_id=_id("list", ids.Kind.LIST, body.list),
@@ -37,6 +40,14 @@ def fields_of(body: NewBroadcast | BroadcastChange) -> BroadcastFields:
     )
     for name in _PLAIN:
         setattr(fields, name, getattr(body, name))
+    if isinstance(body.blocks, BlockDocument):
+        block_content.forbid_html(None if body.html is UNSET else body.html)
+        made = await block_content.made(
+            call.services.pool, call.account_id, body.blocks, call.settings.public_url, text=body.text or None
+        )
+        fields.html, fields.text, fields.blocks = made.html, made.text, made.blocks
+    elif body.html is not UNSET or body.blocks is None:
+        fields.blocks = None
     return fields
 
 
@@ -112,7 +123,8 @@ def _content(row: Broadcast) -> dict[str, Any]:
         files = _REMOVED.decode(row.removed_files)
     else:
         files = [] if row.attachments is None else list(map(_attachment, _ATTACHMENTS.decode(row.attachments)))
-    return {"html": row.html, "text": row.text, "attachments": files}
+    blocks = None if row.blocks is None else document_of(row.blocks)
+    return {"html": row.html, "text": row.text, "blocks": blocks, "attachments": files}
 
 
 def _attachment(one: AttachmentIn) -> BroadcastAttachment:

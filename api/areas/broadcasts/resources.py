@@ -29,12 +29,13 @@ from engine.base.list_filters import narrowed
 from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.mail.unsubscribe_token import key_of
 from engine.people.api_keys.key_auth import check_scope
+from engine.sending import block_content
 from engine.sending.preparation import Origin
 
 
 async def create(call: Call, body: NewBroadcast) -> BroadcastRecord:
     """Create a draft."""
-    fields = records.fields_of(body)
+    fields = await records.fields_of(call, body)
     row = await broadcast_draft.create(
         call.services.pool, call.services.acceptor, fields, _origin(call), actor=call.actor
     )
@@ -60,7 +61,7 @@ async def read(call: Call) -> BroadcastWithCounts:
 
 async def change(call: Call, body: BroadcastChange) -> BroadcastRecord:
     """Change the given fields of a draft."""
-    fields = records.fields_of(body)
+    fields = await records.fields_of(call, body)
     row = await broadcast_draft.change(
         call.services.pool, call.services.acceptor, call.id, fields, _origin(call), actor=call.actor
     )
@@ -118,7 +119,10 @@ async def preview(call: Call, query: BroadcastPreviewQuery) -> RenderedBroadcast
     contact = None if query.contact is None else path_id(ids.Kind.CONTACT, query.contact, "contact")
     found = await broadcast_samples.preview(call.services.pool, _links(call), await _row(call), contact)
     content = found.content
-    return RenderedBroadcast(query.contact, found.recipients, content.subject, content.html, content.text)
+    html = await block_content.shown(
+        call.services.pool, call.account_id, found.blocks, content.html, call.settings.public_url
+    )
+    return RenderedBroadcast(query.contact, found.recipients, content.subject, html, content.text)
 
 
 async def _row(call: Call) -> Broadcast:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.audience.broadcasts.types import MAX_NAME, MAX_PER_MINUTE, MAX_TEST_ADDRESSES
+from engine.mail.blocks.types import BlockDocument
 from engine.sending.emails.limits import MAX_ATTACHMENTS
 from engine.sending.emails.types import AddressText, AttachmentIn, Moment, Slug
 
@@ -33,6 +34,14 @@ Html = Annotated[
     ),
 ]
 Text = Annotated[str, Meta(max_length=MAX_BODY, description="Like `html`, but no value is escaped")]
+Blocks = Annotated[
+    BlockDocument,
+    Meta(
+        description="The content as blocks, in place of `html`: the service makes `html` and `text` of them. A `text` "
+        "beside it replaces the text that is made",
+        examples=[{"version": 1, "blocks": [{"id": "hello", "type": "heading", "text": "Hello {{name}}"}]}],
+    ),
+]
 Attachments = Annotated[
     list[AttachmentIn],
     Meta(max_length=MAX_ATTACHMENTS, description="Go with every message; inline images have a `cid`"),
@@ -58,12 +67,16 @@ class NewBroadcast(Struct, forbid_unknown_fields=True, kw_only=True, rename="cam
     subject: Subject | None = None
     html: Html | None = None
     text: Text | None = None
+    blocks: Blocks | None = None
     attachments: Attachments | None = None
     per_minute: PerMinute | None = None
 
 
 class BroadcastChange(Struct, forbid_unknown_fields=True, kw_only=True, rename="camel"):
-    """The fields to change, for `PATCH /v1/broadcasts/{id}`: an omitted field stays, a null one is removed."""
+    """The fields to change, for `PATCH /v1/broadcasts/{id}`: an omitted field stays, a null one is removed.
+
+    `html` without `blocks` sets `blocks` to null: the content is written by hand from then on.
+    """
 
     name: BroadcastName | UnsetType = UNSET
     from_: AddressText | UnsetType = UNSET
@@ -75,6 +88,7 @@ class BroadcastChange(Struct, forbid_unknown_fields=True, kw_only=True, rename="
     subject: Subject | UnsetType | None = UNSET
     html: Html | UnsetType | None = UNSET
     text: Text | UnsetType | None = UNSET
+    blocks: Blocks | UnsetType | None = UNSET
     attachments: Attachments | UnsetType | None = UNSET
     per_minute: PerMinute | UnsetType | None = UNSET
 
@@ -142,6 +156,7 @@ class BroadcastRecord(BroadcastItem, kw_only=True):
 
     html: str | None
     text: str | None
+    blocks: BlockDocument | None
     attachments: list[BroadcastAttachment]
 
 

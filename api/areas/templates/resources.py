@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from api.areas.templates.schemas import (
     Preview,
@@ -31,7 +31,8 @@ from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.slugs import is_slug
-from engine.sending import template_test
+from engine.mail.blocks.types import BlockDocument, document_of
+from engine.sending import block_content, template_test
 from engine.sending.admission import Decision
 from engine.sending.preparation import Origin
 from engine.sending.template_test import TemplateTest
@@ -71,7 +72,7 @@ async def list_templates(call: Call, query: TemplatesQuery) -> TemplatePage:
 async def create_template(call: Call, body: TemplateIn) -> Template:
     """Publish version 1 of a new template."""
     if_exists.check_id(body.if_exists, body.id)
-    content = TemplateContent(body.subject, body.html, body.text, declared(body.variables), body.layout)
+    content = await _content(call, body)
 
     async def make() -> Template:
         opened = await templates_service.create(
@@ -97,7 +98,14 @@ async def change_template(call: Call, body: TemplatePatch) -> Template:
         text=body.text,
         variables=UNSET if body.variables is UNSET else declared(body.variables),
         layout=body.layout,
+        blocks=None if body.blocks is None else UNSET,
     )
+    if isinstance(body.blocks, BlockDocument):
+        block_content.forbid_html(None if body.html is UNSET else body.html)
+        made = await block_content.made(
+            call.services.pool, call.account_id, body.blocks, call.settings.public_url, text=body.text or None
+        )
+        wanted = structs.replace(wanted, html=made.html, text=made.text, blocks=made.blocks)
     opened = await templates_service.change(
         call.services.pool, call.account_id, _slug(call), wanted, if_version=body.if_version, actor=call.actor
     )
@@ -153,9 +161,10 @@ async def preview_template(call: Call, body: PreviewIn) -> Preview:
         if not await _exists(call, slug):
             raise not_found("template")
         raise rules.unknown(slug, body.version)
+    html = await block_content.shown(pool, call.account_id, row.blocks, row.html, call.settings.public_url)
 
     def preview() -> Preview:
-        checked = rules.inspected(rules.content_of(row), rules.layout_of(row))
+        checked = rules.inspected(structs.replace(rules.content_of(row), html=html), rules.layout_of(row))
         version = rules.version_with(checked, slug=slug, version=row.version)
         rules.check_sendable(version)
         values = body.variables or {}
@@ -166,7 +175,7 @@ async def preview_template(call: Call, body: PreviewIn) -> Preview:
 
 async def preview_unsaved(call: Call, body: UnsavedPreviewIn) -> Preview:
     """Check and render content that is never stored."""
-    content = TemplateContent(body.subject, body.html, body.text, declared(body.variables), body.layout)
+    content = await _content(call, body, for_browser=True)
     layout = await templates_service.layout_named(call.services.pool, call.account_id, content.layout)
 
     def preview() -> Preview:
@@ -219,6 +228,23 @@ def declared(variables: Sequence[VariableIn] | None) -> tuple[Variable, ...]:
     return tuple(one.declared() for one in variables or ())
 
 
+async def _content(call: Call, body: TemplateIn | UnsavedPreviewIn, *, for_browser: bool = False) -> TemplateContent:
+    """Return the content of a request, made of its blocks if it has any."""
+    variables = declared(body.variables)
+    if body.blocks is None:
+        return TemplateContent(body.subject, body.html, body.text, variables, body.layout)
+    block_content.forbid_html(body.html)
+    made = await block_content.made(
+        call.services.pool,
+        call.account_id,
+        body.blocks,
+        call.settings.public_url,
+        text=body.text,
+        for_browser=for_browser,
+    )
+    return TemplateContent(body.subject, made.html, made.text, variables, body.layout, made.blocks)
+
+
 def _template(opened: OpenedTemplate) -> Template:
     content = opened.checked.content
     return Template(
@@ -231,10 +257,15 @@ def _template(opened: OpenedTemplate) -> Template:
         variables=list(content.variables),
         layout=content.layout,
         layout_version=opened.layout_version,
+        blocks=_document(content.blocks),
         warnings=list(opened.checked.warnings),
         created_at=clock.iso(opened.created_at),
         updated_at=clock.iso(opened.updated_at),
     )
+
+
+def _document(blocks: str | None) -> BlockDocument | None:
+    return None if blocks is None else document_of(blocks)
 
 
 def _tested(to: str, decision: Decision) -> TemplateTestItem:
@@ -255,6 +286,7 @@ def _version(row: VersionListRow) -> TemplateVersion:
         variables=list(rules.variables_of(row.variables)),
         layout=row.layout,
         layout_version=row.layout_version,
+        blocks=_document(row.blocks),
         created_at=clock.iso(row.created_at),
     )
 

@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api.http.if_exists import IfExists
 from api.http.paging import PageQuery
 from engine.audience.broadcasts.types import MAX_TEST_ADDRESSES
+from engine.mail.blocks.types import BlockDocument
 from engine.mail.template import MAX_NAME
 from engine.sending.emails.types import AddressText, Slug
 from engine.sending.templates.types import (
@@ -82,6 +83,16 @@ Layout = Annotated[
 ]
 
 
+Blocks = Annotated[
+    BlockDocument,
+    Meta(
+        description="The content as blocks, in place of `html`: the service makes `html` and `text` of them. A `text` "
+        "beside it replaces the text that is made",
+        examples=[{"version": 1, "blocks": [{"id": "hello", "type": "heading", "text": "Hello {{name}}"}]}],
+    ),
+]
+
+
 class TemplatesQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     """The query of `GET /v1/templates`: newest first."""
 
@@ -113,11 +124,15 @@ class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     text: Text | None = None
     variables: Variables | None = None
     layout: Layout | None = None
+    blocks: Blocks | None = None
     if_exists: IfExists = None
 
 
 class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
-    """The fields to change: an omitted field stays, null clears it. Changed content becomes the next version."""
+    """The fields to change: an omitted field stays, null clears it. Changed content becomes the next version.
+
+    `html` without `blocks` sets `blocks` to null: the content is written by hand from then on.
+    """
 
     name: Label | UnsetType | None = UNSET
     subject: Subject | UnsetType | None = UNSET
@@ -125,6 +140,7 @@ class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     text: Text | UnsetType | None = UNSET
     variables: Variables | UnsetType | None = UNSET
     layout: Layout | UnsetType | None = UNSET
+    blocks: Blocks | UnsetType | None = UNSET
     if_version: Annotated[
         Number | None,
         Meta(description="The version that the change was made from: 409 if another one is the latest by now"),
@@ -181,6 +197,7 @@ class Template(Struct, rename="camel", kw_only=True):
     variables: list[Variable]
     layout: str | None
     layout_version: int | None
+    blocks: BlockDocument | None
     warnings: list[Notice]
     created_at: str
     updated_at: str
@@ -218,6 +235,7 @@ class TemplateVersion(Struct, rename="camel", kw_only=True):
     variables: list[Variable]
     layout: str | None
     layout_version: int | None
+    blocks: BlockDocument | None
     created_at: str
 
 
@@ -244,6 +262,7 @@ class UnsavedPreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     text: Text | None = None
     variables: Variables | None = None
     layout: Annotated[Slug | None, Meta(description="The id of the layout to show the content in")] = None
+    blocks: Blocks | None = None
     values: Values | None = None
     data: Data | None = None
 

@@ -25,6 +25,7 @@ from engine.sending.accept import Acceptor
 from engine.sending.emails import rules as email_rules
 from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import SendRequest
+from engine.sending.images import in_mail
 from engine.sending.preparation import Origin, run_sized
 from engine.sending.streams.store import TRANSACTIONAL
 from engine.sending.suppressions.rules import BROADCAST
@@ -67,7 +68,7 @@ async def check(
     if has_content or sending:
         email_rules.check_shape(request)
     template = await template_of(pool, row)
-    broadcast = await compiled(row if has_content else structs.replace(row, text=""), template)
+    broadcast = await compiled(pool, row if has_content else structs.replace(row, text=""), template)
     if has_content:
         template_rules.check_sendable(broadcast.version)
     sample = broadcast_content.without_required(broadcast)
@@ -80,12 +81,13 @@ async def check(
     return template
 
 
-async def compiled(row: Broadcast, template: VersionRow | None) -> CompiledBroadcast:
-    """Compile the content of a broadcast, in a thread if it is large."""
+async def compiled(source: Source, row: Broadcast, template: VersionRow | None) -> CompiledBroadcast:
+    """Compile the content of a broadcast with the images that its messages carry, in a thread if it is large."""
+    files = await in_mail.carried(source, row.account_id, row.blocks if template is None else template.blocks)
     size = sum(len(part or "") for part in (row.html, row.text, row.attachments))
     if size > LARGE_CONTENT or (template is not None and template_rules.is_large(template)):
-        return await asyncio.to_thread(broadcast_content.compiled, row, template)
-    return broadcast_content.compiled(row, template)
+        return await asyncio.to_thread(broadcast_content.compiled, row, template, files)
+    return broadcast_content.compiled(row, template, files)
 
 
 async def template_of(pool: asyncpg.Pool, row: Broadcast) -> VersionRow | None:

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from engine.audience.broadcasts.types import Broadcast
 from engine.base import ids
+from engine.mail.parts import MailAttachment
 from engine.mail.unsubscribe_links import (
     DEFAULT_LANGUAGE,
     NAME,
@@ -51,13 +52,15 @@ class CompiledBroadcast(Struct, frozen=True):
     template: str | None
     template_version: int | None
     attachments: list[AttachmentIn]
+    files: tuple[MailAttachment, ...]  # the images of its blocks that each message carries
     size_bytes: int  # about how large one message is
 
 
-def compiled(row: Broadcast, template: VersionRow | None) -> CompiledBroadcast:
+def compiled(row: Broadcast, template: VersionRow | None, files: tuple[MailAttachment, ...]) -> CompiledBroadcast:
     """Compile the content of a broadcast, with a footer where it lacks an unsubscribe link.
 
-    `template` is the version to use if the broadcast names a template. Raises the 400 that names line and column.
+    `template` is the version to use if the broadcast names a template; `files` are the images of its blocks. Raises the
+    400 that names line and column.
     """
     content = _content(row, template)
     layout = None if template is None else template_rules.layout_of(template)
@@ -66,10 +69,19 @@ def compiled(row: Broadcast, template: VersionRow | None) -> CompiledBroadcast:
     attachments = [] if row.attachments is None else _ATTACHMENTS.decode(row.attachments)
     parts = (content.html, content.text) if layout is None else (content.html, content.text, layout.html, layout.text)
     size_bytes = sum(len(part or "") for part in parts)
-    size_bytes += sum(len(one.content) for one in attachments)
+    size_bytes += sum(len(one.content) for one in attachments) + sum(len(one.content) for one in files)
     slug, number = (None, None) if template is None else (template.slug, template.version)
     return CompiledBroadcast(
-        row.sender, row.reply_to, row.stream, _list_id(row), version, slug, number, attachments, size_bytes
+        row.sender,
+        row.reply_to,
+        row.stream,
+        _list_id(row),
+        version,
+        slug,
+        number,
+        attachments,
+        files,
+        size_bytes,
     )
 
 
@@ -109,7 +121,7 @@ def rendered(broadcast: CompiledBroadcast, contact: MergeContact, link: Unsubscr
     values[NAME] = link.url
     made = template_rules.render(broadcast.version, values, field="fields")
     html, text = _linked(made.html, made.text, link)
-    return Content(made.subject, text, html, broadcast.template, broadcast.template_version)
+    return Content(made.subject, text, html, broadcast.template, broadcast.template_version, broadcast.files)
 
 
 def _linked(html: str | None, text: str | None, link: UnsubscribeLink) -> tuple[str | None, str | None]:

@@ -19,6 +19,7 @@ from engine.ledger.plan_limits import locked_caps
 from engine.sending.accept import Acceptor
 from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import AttachmentIn, SendRequest
+from engine.sending.images import in_mail
 from engine.sending.preparation import Origin
 from engine.sending.streams import store as streams
 from engine.sending.streams.service import open_stream
@@ -41,6 +42,7 @@ class BroadcastFields(Struct, kw_only=True):
     subject: str | UnsetType | None = UNSET
     html: str | UnsetType | None = UNSET
     text: str | UnsetType | None = UNSET
+    blocks: str | UnsetType | None = UNSET
     attachments: list[AttachmentIn] | UnsetType | None = UNSET
     per_minute: int | UnsetType | None = UNSET
 
@@ -62,6 +64,7 @@ async def create(
         await _make_default(pool, account, actor)
     async with pool.acquire() as connection, connection.transaction():
         await locked_caps(connection, account)
+        await in_mail.check_owned(connection, account, draft.blocks)
         at = await new_time(connection)
         broadcast = ids.uuid7_at(at)
         await store.insert(connection, account, broadcast, draft, clock.whole_milliseconds(at))
@@ -92,7 +95,10 @@ async def change(
         rules.check_editable(row)
         await store.change(connection, account, broadcast, merged(_draft_of(row), fields, caps))
         await service.record(connection, row, AccountEvent.BROADCAST_UPDATED, actor, fields=sorted(fields.given()))
-        rules.check_room(await store.unfinished(connection, account))  # under the lock of the account's head
+        # Under the lock of the account's head, which the event has taken:
+        rules.check_room(await store.unfinished(connection, account))
+        if fields.blocks is not UNSET:
+            await in_mail.check_owned(connection, account, fields.blocks)
     return await service.read(pool, account, broadcast)
 
 
@@ -126,7 +132,7 @@ async def _make_default(pool: asyncpg.Pool, account: UUID, actor: str) -> None:
 def merged(draft: BroadcastDraft, fields: BroadcastFields, caps: Caps) -> BroadcastDraft:
     """Return the draft with the fields of a request; raise the 400 for values that are wrong by themselves."""
     given = fields.given()
-    plain = ("reply_to", "template", "subject", "html", "text", "per_minute")
+    plain = ("reply_to", "template", "subject", "html", "text", "blocks", "per_minute")
     changes: dict[str, Any] = {name: given[name] for name in plain if name in given}
     if "name" in given:
         changes["name"] = rules.checked_name(given["name"])

@@ -22,12 +22,12 @@ ORDER BY b.id DESC LIMIT $3;
 
 -- name: read_broadcast
 -- Read broadcast $2 of account $1.
-SELECT :summary_columns, b.html, b.text, b.attachments, b.removed_files FROM broadcasts b
+SELECT :summary_columns, b.html, b.text, b.blocks, b.attachments, b.removed_files FROM broadcasts b
 WHERE b.account_id = $1 AND b.id = $2;
 
 -- name: lock_broadcast
 -- Read broadcast $2 of account $1 and lock it for a change. Lock it before an account head.
-SELECT :summary_columns, b.html, b.text, b.attachments, b.removed_files FROM broadcasts b
+SELECT :summary_columns, b.html, b.text, b.blocks, b.attachments, b.removed_files FROM broadcasts b
 WHERE b.account_id = $1 AND b.id = $2
 FOR NO KEY UPDATE;
 
@@ -45,23 +45,23 @@ LEFT JOIN broadcast_outcomes o ON o.broadcast_id = b.id;
 -- Count the broadcasts of account $1 that have not ended, and the characters of their content.
 SELECT count(*) AS broadcasts,
        coalesce(sum(coalesce(octet_length(html), 0) + coalesce(octet_length(text), 0)
-                    + coalesce(octet_length(attachments), 0)), 0)::bigint AS content_bytes
+                    + coalesce(octet_length(blocks::text), 0) + coalesce(octet_length(attachments), 0)), 0)::bigint AS content_bytes
 FROM broadcasts
 WHERE account_id = $1 AND status IN ('draft', 'in_review', 'scheduled', 'sending', 'paused');
 
 -- name: insert_broadcast
 -- Insert a draft.
 INSERT INTO broadcasts (id, account_id, name, list_id, segment_id, stream, sender, from_domain, reply_to, template, subject,
-                        html, text, attachments, per_minute, created_at, updated_at)
+                        html, text, blocks, attachments, per_minute, created_at, updated_at)
 VALUES (:broadcast, :account, :name, :list_id, :segment_id, :stream, :sender, :from_domain, :reply_to, :template, :subject,
-        :html, :text, :attachments, :per_minute, :at, :at);
+        :html, :text, :blocks, :attachments, :per_minute, :at, :at);
 
 -- name: change_broadcast
 -- Replace the fields of a draft.
 UPDATE broadcasts
 SET name = :name, list_id = :list_id, segment_id = :segment_id, stream = :stream, sender = :sender,
     from_domain = :from_domain, reply_to = :reply_to, template = :template, subject = :subject, html = :html, text = :text,
-    attachments = :attachments, per_minute = :per_minute, updated_at = now()
+    blocks = :blocks, attachments = :attachments, per_minute = :per_minute, updated_at = now()
 WHERE account_id = :account AND id = :broadcast;
 
 -- name: send_broadcast

@@ -238,7 +238,9 @@ class BroadcastRunner:
         held = self._held.get(row.id)
         if held is None:
             whole = await service.read(self._pool, row.account_id, row.id)
-            content = await broadcast_checks.compiled(whole, await broadcast_checks.template_of(self._pool, whole))
+            content = await broadcast_checks.compiled(
+                self._pool, whole, await broadcast_checks.template_of(self._pool, whole)
+            )
             held = HeldBroadcast(content, BatchPace(largest_batch(content)))
             self._held[row.id] = held
         self._held.move_to_end(row.id)

@@ -33,6 +33,7 @@ class BroadcastPreview(Struct, frozen=True):
     """A broadcast as one contact would get it, and how many recipients it has now (None: they can't be counted)."""
 
     content: Content
+    blocks: str | None  # the document that the content was made of
     recipients: int | None
 
 
@@ -47,11 +48,13 @@ async def preview(
     if contact is not None:
         found = existing(await contacts.READ.first(pool, row.account_id, contact), "contact")
         values = MergeContact(found.email, found.name, found.fields)
-    broadcast = await broadcast_checks.compiled(row, await broadcast_checks.template_of(pool, row))
+    template = await broadcast_checks.template_of(pool, row)
+    broadcast = await broadcast_checks.compiled(pool, row, template)
     if contact is None:
         broadcast = broadcast_content.without_required(broadcast)
     content = broadcast_content.rendered(broadcast, values, links.of(ids.uuid7()))
-    return BroadcastPreview(content, await broadcast_audience.count_now(pool, row.account_id, row.audience))
+    blocks = row.blocks if template is None else template.blocks
+    return BroadcastPreview(content, blocks, await broadcast_audience.count_now(pool, row.account_id, row.audience))
 
 
 async def send_test(
@@ -70,7 +73,7 @@ async def send_test(
     template = await broadcast_checks.check(
         pool, acceptor, row, origin, await broadcast_checks.caps_of(pool, row.account_id), sending=True
     )
-    broadcast = broadcast_content.without_required(await broadcast_checks.compiled(row, template))
+    broadcast = broadcast_content.without_required(await broadcast_checks.compiled(pool, row, template))
     sender = sender_of(SendRequest(from_=row.sender, to=row.sender))
     compose = await acceptor.preparer.composer(origin, sender, row.stream)
     known = await _contacts(pool, row.account_id, mailboxes)

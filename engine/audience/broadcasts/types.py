@@ -62,7 +62,7 @@ class BroadcastAudience(Struct, frozen=True):
 
 
 class BroadcastDraft(Struct, frozen=True, kw_only=True):
-    """The fields of a broadcast that its author writes. `attachments` is JSON as in a send request."""
+    """The fields of a broadcast that its author writes. `blocks` and `attachments` are JSON."""
 
     name: str
     audience: BroadcastAudience
@@ -74,6 +74,7 @@ class BroadcastDraft(Struct, frozen=True, kw_only=True):
     subject: str | None = None
     html: str | None = None
     text: str | None = None
+    blocks: str | None = None
     attachments: str | None = None
     per_minute: int | None = None
 
@@ -122,6 +123,7 @@ class Broadcast(BroadcastSummary, frozen=True):
 
     html: str | None
     text: str | None
+    blocks: str | None  # JSON
     attachments: str | None
     removed_files: str | None  # JSON: what its attachments were, once they are removed
 

@@ -43,7 +43,7 @@ def prepare(
         list_unsubscribe, one_click = facts.unsubscribe.header, facts.unsubscribe.one_click
         html, text = with_link(content.html, content.text, facts.unsubscribe)
         content = structs.replace(content, html=html, text=text)
-    attachments = attachments_of(request.attachments or ())
+    attachments = [*attachments_of(request.attachments or ()), *content.files]
     _forbid_nul(request, content)
     public_id = ids.format_id(ids.Kind.MESSAGE, facts.message_id)
     stream = stream_of(request)

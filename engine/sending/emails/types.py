@@ -11,6 +11,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.base.extra_rows import ExtraRow
 from engine.mail.address import Mailbox
 from engine.mail.feedback_headers import feedback_field
+from engine.mail.parts import MailAttachment
 from engine.mail.unsubscribe_links import UnsubscribeLink
 from engine.sending.emails import limits
 
@@ -148,6 +149,7 @@ class Content(Struct, frozen=True):
     html: str | None
     template: str | None = None
     template_version: int | None = None
+    files: tuple[MailAttachment, ...] = ()  # the images of the template or broadcast, shown by its HTML
 
 
 class Timing(Struct, frozen=True):

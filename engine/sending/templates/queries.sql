@@ -6,7 +6,7 @@ LEFT JOIN layout_versions l ON l.account_id = v.account_id AND l.slug = v.layout
 
 -- name: load_version
 -- Read version $3 (null: the latest) of template $2 of account $1, unless the template is deleted.
-SELECT v.slug, v.version, v.subject, c.html, c.text, c.variables, v.layout, v.layout_version,
+SELECT v.slug, v.version, v.subject, c.html, c.text, c.variables, c.blocks, v.layout, v.layout_version,
        l.html AS layout_html, l.text AS layout_text, l.variables AS layout_variables, v.created_at
 FROM templates t
 JOIN template_versions v ON v.account_id = t.account_id AND v.slug = t.slug AND v.version = coalesce($3::int, t.version)
@@ -15,7 +15,7 @@ WHERE t.account_id = $1 AND t.slug = $2 AND t.deleted_at IS NULL;
 
 -- name: load_pinned
 -- Read version $3 of template $2 of account $1, even if the template is deleted.
-SELECT v.slug, v.version, v.subject, c.html, c.text, c.variables, v.layout, v.layout_version,
+SELECT v.slug, v.version, v.subject, c.html, c.text, c.variables, c.blocks, v.layout, v.layout_version,
        l.html AS layout_html, l.text AS layout_text, l.variables AS layout_variables, v.created_at
 FROM template_versions v
 :content
@@ -27,7 +27,7 @@ SELECT slug, name, version, deleted_at FROM templates WHERE account_id = $1 AND 
 
 -- name: read_template
 -- Read template $2 of account $1 with the content of its latest version.
-SELECT t.slug, t.name, t.version, v.subject, c.html, c.text, c.variables, v.layout, v.layout_version,
+SELECT t.slug, t.name, t.version, v.subject, c.html, c.text, c.variables, c.blocks, v.layout, v.layout_version,
        l.html AS layout_html, l.text AS layout_text, l.variables AS layout_variables, t.created_at, t.updated_at
 FROM templates t
 JOIN template_versions v ON v.account_id = t.account_id AND v.slug = t.slug AND v.version = t.version
@@ -50,13 +50,13 @@ LIMIT $2;
 -- name: list_versions
 -- List versions of template $2 of account $1 below version $3, newest first, at most $4. Stops after $5 bytes of content,
 -- but returns at least one. octet_length does not read the texts.
-SELECT slug, version, subject, html, text, variables, layout, layout_version, created_at
+SELECT slug, version, subject, html, text, variables, blocks, layout, layout_version, created_at
 FROM (
     SELECT p.*, row_number() OVER w > 1 AND sum(p.bytes) OVER w > $5 AS too_much
     FROM (
-        SELECT v.slug, v.version, v.subject, c.html, c.text, c.variables, v.layout, v.layout_version, v.created_at,
+        SELECT v.slug, v.version, v.subject, c.html, c.text, c.variables, c.blocks, v.layout, v.layout_version, v.created_at,
                coalesce(octet_length(c.html), 0)::bigint + coalesce(octet_length(c.text), 0)
-                   + octet_length(c.variables::text) AS bytes
+                   + octet_length(c.variables::text) + coalesce(octet_length(c.blocks::text), 0) AS bytes
         FROM template_versions v
         JOIN template_versions c
             ON c.account_id = v.account_id AND c.slug = v.slug AND c.version = coalesce(v.content_version, v.version)
@@ -84,10 +84,10 @@ RETURNING version;
 
 -- name: insert_version
 -- Insert version $3 of template $2 of account $1: subject $4, HTML $5, text $6, variables $7, in version $9 of layout $8
--- (both null: none), published at $10.
+-- (both null: none), published at $10, made of the blocks $11 (null: by hand).
 INSERT INTO template_versions
-    (account_id, slug, version, subject, html, text, variables, layout, layout_version, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+    (account_id, slug, version, subject, html, text, variables, layout, layout_version, created_at, blocks)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
 -- name: update_template
 -- Set name $3 and latest version $4 of template $2 of account $1 at $5.

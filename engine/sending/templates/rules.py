@@ -27,7 +27,7 @@ from engine.sending.templates.types import (
     VersionRow,
 )
 
-RESERVED = frozenset({"preview"})  # taken by the path `/v1/templates/preview`
+RESERVED = frozenset({"preview", "starters"})  # taken by paths of `/v1/templates`
 LARGE_CHARS = 50_000  # compiling more takes over 1 ms and runs outside the event loop
 _RANDOM_CHARS = 8  # random characters of a generated id
 _FRAME_BYTES, _STEP_BYTES = 2_000, 150  # memory of a compiled version, and of each step, without their text
@@ -44,6 +44,8 @@ def checked(content: TemplateContent, layout: LayoutContent | None = None) -> Ch
     `layout` was checked when it was stored, or by `layout_rules.checked`.
     """
     check_variables(content.variables)
+    if content.blocks is not None and content.layout is not None:
+        raise invalid("layout", "An email made of `blocks` is a whole page and can't have a `layout`. Set it to null.")
     check_parts({"subject": content.subject, "html": content.html, "text": content.text})
     if content.subject is not None and _breaks(content.subject):
         raise invalid("subject", "`subject` contains a line break (CR or LF). Remove it.")
@@ -69,7 +71,7 @@ def is_large(content: TemplateContent | VersionRow | TemplateWithContent) -> boo
 
 def content_of(row: VersionRow | TemplateWithContent) -> TemplateContent:
     """Return the content of a stored version."""
-    return TemplateContent(row.subject, row.html, row.text, variables_of(row.variables), row.layout)
+    return TemplateContent(row.subject, row.html, row.text, variables_of(row.variables), row.layout, row.blocks)
 
 
 def layout_of(row: VersionRow | TemplateWithContent) -> LayoutContent | None:
@@ -209,7 +211,7 @@ def bytes_of(version: Version) -> int:
     for program in (version.template.subject, version.template.html, version.template.text):
         for _, text, _ in program.steps if program is not None else ():
             size += _STEP_BYTES + (len(text) if text.isascii() else 4 * len(text))
-    return size
+    return size + sum(len(file.content) for file in version.files)
 
 
 def refusal(version: Version, message: str, missing: Sequence[str] = ()) -> Refusal:

@@ -19,6 +19,7 @@ from engine.base.plans import Caps
 from engine.base.slugs import is_slug, slug_of
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import limit_reached, locked_caps
+from engine.sending.images import in_mail
 from engine.sending.templates import layout_rules, layout_store, rules, store
 from engine.sending.templates.types import (
     MAX_LABEL,
@@ -50,6 +51,7 @@ class TemplateEdit(Struct, frozen=True, kw_only=True):
     text: str | UnsetType | None = UNSET
     variables: tuple[Variable, ...] | UnsetType = UNSET
     layout: str | UnsetType | None = UNSET
+    blocks: str | UnsetType | None = UNSET
 
 
 class OpenedTemplate(Struct, frozen=True):
@@ -99,6 +101,7 @@ async def create(
         at = await new_time(connection)
         chosen = await _free_slug(connection, account, slug, name)
         await _check_room(connection, account, caps)
+        await in_mail.check_owned(connection, account, content.blocks)
         pinned = await _pinned(connection, account, chosen, content.layout)
         version = await store.insert(connection, account, chosen, name, at)
         await store.insert_version(connection, account, chosen, version, content, pinned, at)
@@ -236,6 +239,7 @@ async def _change(
         version, pinned = before.version + publishes, before.layout_version
         await store.UPDATE.execute(connection, account, before.slug, name, version, at)
         if publishes:
+            await in_mail.check_owned(connection, account, checked.content.blocks)
             pinned = await _pinned(connection, account, before.slug, checked.content.layout)
             await store.insert_version(connection, account, before.slug, version, checked.content, pinned, at)
             detail: dict[str, object] = {"id": before.slug, "version": version}
@@ -294,12 +298,15 @@ async def _check_room(connection: Conn, account: UUID, caps: Caps) -> None:
 
 
 def _changed(content: TemplateContent, wanted: TemplateEdit) -> TemplateContent:
+    """Return the content after a change; HTML that is given without blocks is written by hand from then on."""
+    by_hand = wanted.html is not UNSET and wanted.blocks is UNSET
     return TemplateContent(
         _or(wanted.subject, content.subject),
         _or(wanted.html, content.html),
         _or(wanted.text, content.text),
         _or(wanted.variables, content.variables),
         _or(wanted.layout, content.layout),
+        None if by_hand else _or(wanted.blocks, content.blocks),
     )
 
 

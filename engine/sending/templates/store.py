@@ -6,7 +6,9 @@ from datetime import datetime
 from uuid import UUID
 
 import asyncpg
+from msgspec import structs
 
+from engine.sending.images import in_mail
 from engine.sending.templates import rules
 from engine.sending.templates.types import (
     TemplateContent,
@@ -51,7 +53,9 @@ async def load(source: Source, account_id: UUID, slug: str, version: int | None)
     row = await load_row(source, account_id, slug, version)
     if row is None:
         return None
-    return await asyncio.to_thread(rules.version_of, row) if rules.is_large(row) else rules.version_of(row)
+    found = await asyncio.to_thread(rules.version_of, row) if rules.is_large(row) else rules.version_of(row)
+    files = await in_mail.carried(source, account_id, row.blocks)
+    return structs.replace(found, files=files) if files else found
 
 
 async def load_row(source: Source, account_id: UUID, slug: str, version: int | None) -> VersionRow | None:
@@ -98,7 +102,7 @@ async def insert_version(
     """Insert one version; `layout_version` is that of the layout that the content names."""
     variables = rules.variables_text(content.variables)
     parts = (content.subject, content.html, content.text, variables, content.layout, layout_version)
-    await _INSERT_VERSION.execute(connection, account, slug, version, *parts, at)
+    await _INSERT_VERSION.execute(connection, account, slug, version, *parts, at, content.blocks)
 
 
 class TemplateCache:

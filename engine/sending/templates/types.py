@@ -4,6 +4,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from engine.mail.parts import MailAttachment
 from engine.mail.template import CompiledTemplate
 
 MAX_SLUG = 64
@@ -29,13 +30,17 @@ class Variable(Struct, frozen=True):
 
 
 class TemplateContent(Struct, frozen=True):
-    """The content of one version, exactly as given; `layout` is the id of the layout that it uses."""
+    """The content of one version, exactly as given; `layout` is the id of the layout that it uses.
+
+    `blocks` is the stored document from which the HTML was made; None for HTML that was written by hand.
+    """
 
     subject: str | None
     html: str | None
     text: str | None
     variables: tuple[Variable, ...]
     layout: str | None = None
+    blocks: str | None = None
 
 
 class LayoutContent(Struct, frozen=True):
@@ -80,6 +85,7 @@ class Version(Struct, frozen=True):
     template: CompiledTemplate
     defaults: dict[str, str]
     required: tuple[str, ...]  # names that a send must give
+    files: tuple[MailAttachment, ...] = ()  # the images that each message carries
 
 
 class Rendered(Struct, frozen=True):
@@ -112,6 +118,7 @@ class TemplateWithContent(Struct, frozen=True):
     html: str | None
     text: str | None
     variables: str  # JSON
+    blocks: str | None  # JSON
     layout: str | None
     layout_version: int | None
     layout_html: str | None
@@ -130,6 +137,7 @@ class VersionRow(Struct, frozen=True):
     html: str | None
     text: str | None
     variables: str  # JSON
+    blocks: str | None  # JSON
     layout: str | None
     layout_version: int | None
     layout_html: str | None
@@ -147,6 +155,7 @@ class VersionListRow(Struct, frozen=True):
     html: str | None
     text: str | None
     variables: str  # JSON
+    blocks: str | None  # JSON
     layout: str | None
     layout_version: int | None
     created_at: datetime

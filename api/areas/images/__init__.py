@@ -1,0 +1,1 @@
+"""Images of emails that are made of blocks."""

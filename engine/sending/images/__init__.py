@@ -1,0 +1,1 @@
+"""Keep the images of emails that are made of blocks."""
