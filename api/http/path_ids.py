@@ -22,6 +22,7 @@ NOUNS: Final = {
     Kind.ERASURE: "erasure",
     Kind.EVENT: "webhook delivery",
     Kind.IDENTITY: "identity",
+    Kind.IMAGE: "image",
     Kind.INBOUND_ADDRESS: "inbound address",
     Kind.INBOUND_ROUTE: "inbound route",
     Kind.INVITE: "invitation",

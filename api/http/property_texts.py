@@ -50,6 +50,7 @@ _OWN_IDS: Final = {  # the start of a schema's name -> the kind of its `id`
     "Erasure": Kind.ERASURE,
     "ExportedEvent": Kind.EVENT,
     "Identity": Kind.IDENTITY,
+    "Image": Kind.IMAGE,
     "InboundAddress": Kind.INBOUND_ADDRESS,
     "InboundDomain": Kind.DOMAIN,
     "InboundRoute": Kind.INBOUND_ROUTE,

@@ -80,12 +80,26 @@ class TypeWriter:
         for key, value in fields.items():
             if key not in odd:
                 text = str(schema["properties"][key].get("description", ""))
-                lines += [*([""] if lines[-1].endswith('"""') else []), f"    {key}: {value}", *docstring(text, "    ")]
+                gap = [""] if lines[-1].endswith('"""') else []
+                lines += [*gap, *_annotated(key, value), *docstring(text, "    ")]
         return "\n".join(lines)
 
     def _field(self, key: str, schema: Schema, parent: str, *, is_required: bool) -> str:
         found = self.annotation(schema, f"{parent}{key[0].upper()}{key[1:]}")
         return found if is_required else f"NotRequired[{found}]"
+
+
+def _annotated(key: str, value: str) -> list[str]:
+    """Return the lines of a field; a list of many types that is too long for one line is divided as ruff divides it."""
+    line = f"    {key}: {value}"
+    if len(line) <= WIDTH:
+        return [line]
+    start, _, rest = value.partition("[")
+    inner = rest.removesuffix("]")
+    if len(inner) + 8 <= WIDTH:
+        return [f"    {key}: {start}[", f"        {inner}", "    ]"]
+    first, *others = inner.split(" | ")
+    return [f"    {key}: {start}[", f"        {first}", *(f"        | {one}" for one in others), "    ]"]
 
 
 def _described(schema: Schema, odd: dict[str, str]) -> str:

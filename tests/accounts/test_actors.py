@@ -10,6 +10,7 @@ from tests.harness.accounts import TestAccount, make_account
 from tests.harness.actors import key_of
 from tests.harness.api import Api
 from tests.harness.people import make_person
+from tests.harness.pictures import picture
 
 
 async def change_everything(api: Api, account: TestAccount, sent: dict[str, Any]) -> None:
@@ -31,6 +32,8 @@ async def change_everything(api: Api, account: TestAccount, sent: dict[str, Any]
     await call("PATCH", "/v1/layouts/brand", {"html": "<p>{{{content}}}"})
     await call("PATCH", "/v1/layouts/brand", {"name": "Brand"})
     await call("DELETE", "/v1/layouts/brand")
+    image = (await call("POST", "/v1/images", {"filename": "lamp.png", "content": picture()}))["id"]
+    await call("DELETE", f"/v1/images/{image}")
     await call("POST", "/v1/suppressions", {"address": "ann@people.test", "reason": "manual"})
     await call("DELETE", "/v1/suppressions/ann@people.test")
     webhook = (await call("POST", "/v1/webhooks", {"url": "https://hooks.test/x"}))["id"]
@@ -45,6 +48,7 @@ async def change_everything(api: Api, account: TestAccount, sent: dict[str, Any]
 KINDS = {
     "stream.created", "stream.deleted", "template.created", "template.published", "template.renamed",
     "template.deleted", "layout.created", "layout.published", "layout.renamed", "layout.deleted",
+    "image.created", "image.deleted",
     "suppression.added", "suppression.removed", "webhook.created", "webhook.updated",
     "webhook.rotated", "webhook.test", "webhook.deleted", "domain.added", "domain.removed",
 }  # fmt: skip

@@ -117,7 +117,7 @@ async def test_a_draft_is_created_read_changed_and_listed(api: Api, pool: asyncp
     assert made == {
         "id": made["id"], "name": "News", "list": news, "segment": None, "stream": "announcements",
         "from": account.sender, "replyTo": "a@x.test", "template": None, "templateVersion": None,
-        "subject": "Hi {{name}}", "html": None, "text": "Hello", "attachments": [], "perMinute": 60,
+        "subject": "Hi {{name}}", "html": None, "text": "Hello", "blocks": None, "attachments": [], "perMinute": 60,
         "status": "draft", "pausedBecause": None,
         "stoppedBecause": None, "waitsFor": None, "reviewNote": None, "scheduledAt": None, "startedAt": None,
         "finishedAt": None, "resumesAt": None, "createdAt": made["createdAt"], "updatedAt": made["createdAt"],

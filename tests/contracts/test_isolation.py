@@ -225,6 +225,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "/v1/contacts/": ("contact",),
     "/v1/domains/": ("domain",),
     "/v1/emails/": ("message", "scheduled"),
+    "/v1/images/": ("image",),
     "/v1/inbound/addresses/": ("inbound_address",),
     "/v1/inbound/domains/": ("domain",),
     "/v1/inbound/messages/": ("received",),

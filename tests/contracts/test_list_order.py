@@ -20,6 +20,7 @@ from tests.harness.accounts import TestAccount, make_account
 from tests.harness.api import Answer, Api, name_of
 from tests.harness.broadcasts import with_stream
 from tests.harness.people import TestPerson, make_person
+from tests.harness.pictures import picture
 from tests.harness.sampling import sampled
 
 CLIENTS = 8
@@ -124,11 +125,16 @@ async def next_erasure(client: Client, number: int) -> Answer:
     return await client.api.post("/v1/erasures", json={"address": f"n{number}@people.test"}, person=client.owner)
 
 
+async def next_image(client: Client, number: int) -> Answer:
+    return await client.post("/v1/images", {"filename": "x.png", "content": picture(size=(number + 1, 1))})
+
+
 LISTS = {
     "/v1/broadcasts": Listed(next_broadcast),
     "/v1/contacts": Listed(adding("/v1/contacts", email="n{n}@people.test", consent="customer")),
     "/v1/domains": Listed(adding("/v1/domains", name="n{n}.example.com"), each=1),  # keys take 0.1 s of CPU
     "/v1/erasures": Listed(next_erasure),
+    "/v1/images": Listed(next_image),
     "/v1/layouts": Listed(adding("/v1/layouts", name="l{n}", html="{{" * 3 + "content" + "}}" * 3)),
     "/v1/lists": Listed(adding("/v1/lists", name="List {n}")),
     "/v1/lists/{id}/opt-outs": Listed(next_opt_out, name="address"),

@@ -5,6 +5,7 @@ The same requests in every run. The account holds one of each thing, and about e
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -41,6 +42,7 @@ from ops.host.temporary_servers import Temporary
 from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import Api, serving
 from tests.harness.people import TestPerson, make_person
+from tests.harness.pictures import image_of
 from tests.harness.sampling import sampled
 
 OPEN = {operation.path for operation in all_operations() if operation.access is Access.NONE}
@@ -176,6 +178,9 @@ class Maker:
     async def layout(self) -> str:
         return await self.made("/v1/layouts", {"html": "<p>{{{content}}}</p>"})
 
+    async def image(self) -> str:
+        return await image_of(self.api, self.account, f"#{secrets.token_hex(3)}")
+
     async def stream(self) -> str:
         return await self.made("/v1/streams", {"id": f"s-{ids.encode(ids.uuid7())}"})
 
@@ -199,6 +204,7 @@ MAKERS: dict[str, Callable[[Maker], Awaitable[str]]] = {
     "/v1/emails/": Maker.scheduled,
     "/v1/templates/": Maker.template,
     "/v1/layouts/": Maker.layout,
+    "/v1/images/": Maker.image,
     "/v1/streams/": Maker.stream,
     "/v1/suppressions/": Maker.suppression,
     "/v1/webhooks/": Maker.webhook,

@@ -22,6 +22,7 @@ from tests.harness.api import Answer, Api
 from tests.harness.broadcasts import with_stream
 from tests.harness.payments import pay
 from tests.harness.people import TestPerson, make_person, signed_in
+from tests.harness.pictures import picture
 from tests.harness.received_mail import ClaimedAddress, mail, messages_of, receive
 from tests.harness.unsubscribing import store_link
 
@@ -115,6 +116,8 @@ async def _tools(api: Api, estate: Estate) -> None:
     layout = {"id": f"brand-{mark}", "html": "<main>{{{content}}}</main>"}
     _ok(await api.post("/v1/layouts", account.token, layout))
     estate.things["layout"] = f"brand-{mark}"
+    image = {"filename": f"{mark}.png", "content": picture()}
+    estate.things["image"] = _ok(await api.post("/v1/images", account.token, image))["id"]
     template = {"id": f"receipt-{mark}", "subject": "Hello", "text": "Hello", "layout": f"brand-{mark}"}
     _ok(await api.post("/v1/templates", account.token, template))
     estate.things["template"] = f"receipt-{mark}"

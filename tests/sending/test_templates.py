@@ -53,6 +53,7 @@ async def test_a_new_template_is_published_as_version_1(api: Api, account: TestA
         "variables": [{"name": "name", "required": True, "default": None, "description": None}],
         "layout": None,
         "layoutVersion": None,
+        "blocks": None,
         "warnings": [],
         "createdAt": found["createdAt"],
         "updatedAt": found["createdAt"],
@@ -327,6 +328,7 @@ async def test_earlier_versions_stay_byte_identical(api: Api, account: TestAccou
             **{name: was[name] for name in ("version", "subject", "html", "text", "variables")},
             "layout": None,
             "layoutVersion": None,
+            "blocks": None,
             "createdAt": was["updatedAt"],
         }
 

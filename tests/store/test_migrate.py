@@ -183,7 +183,7 @@ async def test_large_bytes_are_stored_apart_and_not_compressed_again(new_databas
 
     found = {f"{row['relname']}.{row['attname']}" for row in rows}
     assert {
-        "message_bodies.mime", "inbound_bytes.bytes", "report_mails.raw", "verification_settings.logo"
+        "message_bodies.mime", "inbound_bytes.bytes", "report_mails.raw", "verification_settings.logo", "images.content"
     } <= found  # fmt: skip
     for table in ("message_bodies", "inbound_bytes"):
         assert [one for one in found if one.startswith(f"{table}_")], f"no partition of {table}"

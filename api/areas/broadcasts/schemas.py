@@ -34,14 +34,6 @@ Html = Annotated[
     ),
 ]
 Text = Annotated[str, Meta(max_length=MAX_BODY, description="Like `html`, but no value is escaped")]
-Blocks = Annotated[
-    BlockDocument,
-    Meta(
-        description="The content as blocks, in place of `html`: the service makes `html` and `text` of them. A `text` "
-        "beside it replaces the text that is made",
-        examples=[{"version": 1, "blocks": [{"id": "hello", "type": "heading", "text": "Hello {{name}}"}]}],
-    ),
-]
 Attachments = Annotated[
     list[AttachmentIn],
     Meta(max_length=MAX_ATTACHMENTS, description="Go with every message; inline images have a `cid`"),
@@ -67,7 +59,7 @@ class NewBroadcast(Struct, forbid_unknown_fields=True, kw_only=True, rename="cam
     subject: Subject | None = None
     html: Html | None = None
     text: Text | None = None
-    blocks: Blocks | None = None
+    blocks: BlockDocument | None = None
     attachments: Attachments | None = None
     per_minute: PerMinute | None = None
 
@@ -88,7 +80,7 @@ class BroadcastChange(Struct, forbid_unknown_fields=True, kw_only=True, rename="
     subject: Subject | UnsetType | None = UNSET
     html: Html | UnsetType | None = UNSET
     text: Text | UnsetType | None = UNSET
-    blocks: Blocks | UnsetType | None = UNSET
+    blocks: BlockDocument | UnsetType | None = UNSET
     attachments: Attachments | UnsetType | None = UNSET
     per_minute: PerMinute | UnsetType | None = UNSET
 

@@ -83,16 +83,6 @@ Layout = Annotated[
 ]
 
 
-Blocks = Annotated[
-    BlockDocument,
-    Meta(
-        description="The content as blocks, in place of `html`: the service makes `html` and `text` of them. A `text` "
-        "beside it replaces the text that is made",
-        examples=[{"version": 1, "blocks": [{"id": "hello", "type": "heading", "text": "Hello {{name}}"}]}],
-    ),
-]
-
-
 class TemplatesQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     """The query of `GET /v1/templates`: newest first."""
 
@@ -124,7 +114,7 @@ class TemplateIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     text: Text | None = None
     variables: Variables | None = None
     layout: Layout | None = None
-    blocks: Blocks | None = None
+    blocks: BlockDocument | None = None
     if_exists: IfExists = None
 
 
@@ -140,7 +130,7 @@ class TemplatePatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     text: Text | UnsetType | None = UNSET
     variables: Variables | UnsetType | None = UNSET
     layout: Layout | UnsetType | None = UNSET
-    blocks: Blocks | UnsetType | None = UNSET
+    blocks: BlockDocument | UnsetType | None = UNSET
     if_version: Annotated[
         Number | None,
         Meta(description="The version that the change was made from: 409 if another one is the latest by now"),
@@ -262,7 +252,7 @@ class UnsavedPreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     text: Text | None = None
     variables: Variables | None = None
     layout: Annotated[Slug | None, Meta(description="The id of the layout to show the content in")] = None
-    blocks: Blocks | None = None
+    blocks: BlockDocument | None = None
     values: Values | None = None
     data: Data | None = None
 

@@ -86,7 +86,7 @@ class ButtonBlock(_Block, frozen=True, tag="button"):
     text: Annotated[str, Meta(min_length=1, max_length=100, description="The label", examples=["Track the parcel"])]
     url: Url
     align: Align = "left"
-    color: Annotated[Color, Meta(description="The color of the button; null: the accent")] | None = None
+    color: Color | None = None
 
 
 class ImageBlock(_Block, frozen=True, tag="image"):
@@ -171,7 +171,7 @@ Block = (
 class BlockDocument(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """An email as blocks, from which the service makes the HTML and the text."""
 
-    version: Annotated[Literal[1], Meta(description="The version of this form", examples=[1])]
+    version: Annotated[int, Meta(ge=1, le=1, description="The version of this form", examples=[1])]
     blocks: Annotated[list[Block], Meta(max_length=MAX_BLOCKS, description="From top to bottom")]
     theme: BlockTheme = BlockTheme()
     images: Annotated[
@@ -184,12 +184,7 @@ class BlockDocument(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     preheader: Annotated[
         str, Meta(max_length=MAX_PREHEADER, description="The line that inboxes show beside the subject", examples=[""])
     ] = ""
-    language: (
-        Annotated[
-            str, Meta(max_length=10, description="The language of the content, for screen readers: `en`, `pt-BR`")
-        ]
-        | None
-    ) = None
+    language: Annotated[str, Meta(max_length=10)] | None = None
 
 
 _DECODER: Final = msgspec.json.Decoder(BlockDocument)

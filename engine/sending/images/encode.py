@@ -41,6 +41,10 @@ def read_image(text: str) -> EncodedImage:
             return _encoded(image)
     except Refusal:
         raise
+    except Image.DecompressionBombError:  # Pillow's own limit, which lies above ours
+        raise invalid(
+            _FIELD, f"The image declares far more than {MAX_PIXELS:,} pixels, the limit. Scale it down."
+        ) from None
     except UnidentifiedImageError:
         raise invalid(_FIELD, "The file is not a PNG, JPEG, GIF or WebP image.") from None
     # Pillow raises errors of many kinds for damaged images: OSError, SyntaxError, ValueError, struct.error, EOFError.

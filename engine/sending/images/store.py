@@ -8,7 +8,7 @@ from engine.mail.parts import MailAttachment
 from engine.sending.images.types import (
     EXTENSIONS,
     EncodedImage,
-    ImageFile,
+    ImageContent,
     ImageRow,
     ImageTotals,
     ImageUse,
@@ -21,7 +21,7 @@ LIST = _SQL.rows("list_images", ImageRow)
 READ = _SQL.rows("read_image", ImageRow)
 READ_SAME = _SQL.rows("read_same_image", ImageRow)
 _READ_MANY = _SQL.rows("read_images", ImageRow)
-_FILES = _SQL.rows("load_files", ImageFile)
+_FILES = _SQL.rows("load_files", ImageContent)
 SERVE = _SQL.rows("serve_image", ServedImage)
 _TOTALS = _SQL.rows("count_images", ImageTotals)
 _INSERT = _SQL.wide("insert_image")

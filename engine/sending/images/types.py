@@ -50,7 +50,7 @@ class ImageRow(Struct, frozen=True):
         return f"{public_url.rstrip('/')}{PATH}{self.sha256.hex()}.{EXTENSIONS[self.content_type]}"
 
 
-class ImageFile(Struct, frozen=True):
+class ImageContent(Struct, frozen=True):
     """An image with its bytes, to go into messages."""
 
     id: UUID

@@ -10,7 +10,7 @@ broadcast.scheduled broadcast.started broadcast.stopped broadcast.updated cloudf
 cloudflare.disconnected contact.confirmed contact.created contact.deleted contact.imported contact.resubscribed
 contact.unsubscribed contact.updated delivery.resumed delivery.suspended domain.added domain.dns_published
 domain.failed domain.key_rotated domain.key_rotation_requested domain.removed domain.return_path_failed
-domain.return_path_verified domain.updated domain.verified erasure.completed erasure.requested inbound.received inbound_address.created
+domain.return_path_verified domain.updated domain.verified erasure.completed erasure.requested image.created image.deleted inbound.received inbound_address.created
 inbound_address.deleted inbound_address.updated inbound_message.deleted inbound_message.forward_failed
 inbound_message.forwarded inbound_message.read inbound_message.replayed inbound_message.spam inbound_route.created
 inbound_route.deleted inbound_route.updated layout.created layout.deleted layout.published layout.renamed lead.received list.created list.deleted list.member_removed
