@@ -174,7 +174,7 @@ def test_an_image_is_at_most_as_wide_as_its_column() -> None:
 
 @pytest.mark.parametrize("theme", [{}, {"surface": "#101010", "text": "#222222"}, {"accent": "#ffff00"}])
 def test_text_can_be_read_in_light_and_dark(theme: dict[str, str]) -> None:
-    look = look_of(BlockTheme(**theme))
+    look = look_of(msgspec.convert(theme, BlockTheme))
 
     for palette in (look.light, look.dark):
         if palette is not None:
