@@ -1,18 +1,18 @@
 """Make the HTML and text of templates and broadcasts from their blocks, with the account's images."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from engine.base.errors import invalid
 from engine.mail.blocks.html import PlacedImage
 from engine.mail.blocks.render import rendered
 from engine.mail.blocks.types import BlockDocument, document_of, images_of, text_of
 from engine.sending.images import store as images
-from engine.sending.images.types import ImageRow
+from engine.sending.images.types import MAX_CARRIED_BYTES, ImageRow
 from engine.sending.templates.types import MAX_CONTENT
 
 
@@ -39,6 +39,8 @@ async def made(
     them.
     """
     owned = await images.named(pool, account, images_of(document))
+    if document.images == "inline":
+        _check_carried(owned.values())
     inline = document.images == "inline" and not for_browser
     placed = {name: _placed(row, public_url, inline=inline) for name, row in owned.items()}
     made = await asyncio.to_thread(_made, document, placed)
@@ -57,10 +59,20 @@ async def shown(pool: asyncpg.Pool, account: UUID, blocks: str | None, html: str
     return html
 
 
-def forbid_html(html: object, name: str = "html") -> None:
-    """Raise the 400 for HTML beside blocks."""
-    if html is not None:
-        raise invalid(name, f"`{name}` is made from `blocks`. Leave one of the two out.")
+def forbid_beside(given: object, name: str = "html") -> None:
+    """Raise the 400 for other content beside blocks: the field `name`, which may be absent (UNSET) or null."""
+    if given is not None and given is not UNSET:
+        raise invalid(name, f"`{name}` and `blocks` can't be combined. Leave one of the two out.")
+
+
+def _check_carried(owned: Iterable[ImageRow]) -> None:
+    size = sum(row.size_bytes for row in owned)
+    if size > MAX_CARRIED_BYTES:
+        raise invalid(
+            "blocks.images",
+            f"The images have {size:,} bytes; a message can carry {MAX_CARRIED_BYTES:,}. Set `blocks.images` to "
+            "`hosted`, or use smaller images.",
+        )
 
 
 def _made(document: BlockDocument, placed: Mapping[str, PlacedImage]) -> BlockContent:

@@ -50,6 +50,7 @@ async def test_a_broadcast_of_blocks_comes_back_as_given_and_html_leaves_them(
     used = await api.delete(f"/v1/images/{image}", account.token)
     assert (used.status, "broadcast 'News'" in used.error["message"]) == (409, True)
     assert refuses(await api.patch(path, account.token, {"blocks": document(image), "html": "x"}), "html")
+    assert refuses(await api.patch(path, account.token, {"blocks": document(image), "template": "x"}), "template")
     assert refuses(await api.patch(path, account.token, {"blocks": document("img_x")}), "blocks.blocks[1].image")
     left = (await api.patch(path, account.token, {"html": "<p>By hand</p>"})).json
     assert (left["blocks"], left["html"]) == (None, "<p>By hand</p>")

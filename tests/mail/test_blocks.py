@@ -310,6 +310,11 @@ def test_a_fault_names_its_block(blocks: list[dict[str, Any]], field: str) -> No
     assert refused(*blocks) == field
 
 
+def test_a_document_has_a_bounded_length() -> None:
+    assert refused(*[text("x" * 10_000)] * 15) == "blocks"
+    made(*[text("x" * 10_000)] * 14)
+
+
 def test_blocks_in_columns_count_toward_the_limit() -> None:
     halves = [
         {"blocks": [{"id": f"c{side}-{n}", "type": "divider"} for n in range(MAX_BLOCKS // 2)]} for side in range(2)

@@ -9,6 +9,7 @@ import pytest
 
 from engine.base import ids
 from engine.mail.blocks.starters import Starter, starters
+from engine.sending.images.types import MAX_CARRIED_BYTES
 from tests.harness.accounts import TestAccount
 from tests.harness.api import Api, refuses
 from tests.harness.pictures import image_of
@@ -152,6 +153,25 @@ async def test_messages_carry_inline_images_once_and_hosted_ones_not(
     assert html is not None
     assert html.get_content().count(f"cid:{image}") == 2
     assert [one.get_content_type() for one in hosted.walk()] == ["multipart/alternative", "text/plain", "text/html"]
+
+
+async def test_a_message_carries_a_bounded_size_of_images(api: Api, pool: asyncpg.Pool, account: TestAccount) -> None:
+    image = await image_of(api, account)
+    await pool.execute("UPDATE images SET size_bytes = $2 WHERE account_id = $1", account.id, MAX_CARRIED_BYTES + 1)
+    shown = {"type": "image", "image": image, "alt": ""}
+    inline = await api.post("/v1/templates", account.token, {"blocks": document(shown, images="inline")})
+    hosted = await api.post("/v1/templates", account.token, {"blocks": document(shown)})
+
+    assert refuses(inline, "blocks.images")
+    assert hosted.status == 201
+
+
+async def test_a_template_that_is_new_again_takes_blocks_with_if_exists(api: Api, account: TestAccount) -> None:
+    await publish(api, account, id="hello", html="<p>By hand</p>")
+    body = {"id": "hello", "blocks": HELLO, "ifExists": "update"}
+    updated = await api.post("/v1/templates", account.token, body)
+
+    assert (updated.status, updated.json["blocks"], updated.json["version"]) == (200, HELLO, 2)
 
 
 @pytest.mark.parametrize("starter", starters(), ids=lambda one: one.name)

@@ -41,7 +41,8 @@ async def fields_of(call: Call, body: NewBroadcast | BroadcastChange) -> Broadca
     for name in _PLAIN:
         setattr(fields, name, getattr(body, name))
     if isinstance(body.blocks, BlockDocument):
-        block_content.forbid_html(None if body.html is UNSET else body.html)
+        block_content.forbid_beside(body.html)
+        block_content.forbid_beside(body.template, "template")
         made = await block_content.made(
             call.services.pool, call.account_id, body.blocks, call.settings.public_url, text=body.text or None
         )

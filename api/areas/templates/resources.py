@@ -101,7 +101,7 @@ async def change_template(call: Call, body: TemplatePatch) -> Template:
         blocks=None if body.blocks is None else UNSET,
     )
     if isinstance(body.blocks, BlockDocument):
-        block_content.forbid_html(None if body.html is UNSET else body.html)
+        block_content.forbid_beside(body.html)
         made = await block_content.made(
             call.services.pool, call.account_id, body.blocks, call.settings.public_url, text=body.text or None
         )
@@ -233,7 +233,7 @@ async def _content(call: Call, body: TemplateIn | UnsavedPreviewIn, *, for_brows
     variables = declared(body.variables)
     if body.blocks is None:
         return TemplateContent(body.subject, body.html, body.text, variables, body.layout)
-    block_content.forbid_html(body.html)
+    block_content.forbid_beside(body.html)
     made = await block_content.made(
         call.services.pool,
         call.account_id,

@@ -16,6 +16,7 @@ from engine.mail.blocks.inline import SectionTag
 from engine.mail.blocks.look import look_of
 from engine.mail.blocks.types import (
     MAX_BLOCKS,
+    MAX_DOCUMENT,
     Block,
     BlockDocument,
     ColumnsBlock,
@@ -23,6 +24,7 @@ from engine.mail.blocks.types import (
     TextBlock,
     blocks_of,
     images_of,
+    text_of,
 )
 
 _is_id = re.compile(r"[A-Za-z0-9_-]{1,32}").fullmatch
@@ -38,6 +40,7 @@ class RenderedBlocks(Struct, frozen=True):
 
 def rendered(document: BlockDocument, images: Mapping[str, PlacedImage]) -> RenderedBlocks:
     """Return the parts of a document; `images` has those that the account owns, by id."""
+    _check_size(document)
     _check_ids(document)
     _check_sections(document)
     for name, place in images_of(document).items():
@@ -45,6 +48,16 @@ def rendered(document: BlockDocument, images: Mapping[str, PlacedImage]) -> Rend
             raise invalid(place, f"`{place}`: this account has no image {name!r}. Upload it first (`POST /v1/images`).")
     look = look_of(document.theme)
     return RenderedBlocks(html.page(document, look, images), text.page(document, look))
+
+
+def _check_size(document: BlockDocument) -> None:
+    size = len(text_of(document))
+    if size > MAX_DOCUMENT:
+        raise invalid(
+            "blocks",
+            f"The blocks have {size:,} characters as JSON; the limit is {MAX_DOCUMENT:,}. Shorten the email: Gmail "
+            "cuts it off after 102 KB.",
+        )
 
 
 def _check_ids(document: BlockDocument) -> None:

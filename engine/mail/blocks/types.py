@@ -11,6 +11,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 MAX_BLOCKS: Final = 200  # of a document, those in columns included
+# Characters of a document as JSON. Gmail clips emails above 102 KB, so a real one is far smaller; the worst text of
+# this length takes about a second to render.
+MAX_DOCUMENT: Final = 150_000
 MAX_URL: Final = 2_000
 MAX_PREHEADER: Final = 200
 MIN_WIDTH: Final = 480

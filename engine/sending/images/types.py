@@ -14,6 +14,7 @@ MAX_PIXELS: Final = 40_000_000
 MAX_SIDE: Final = 1_440  # pixels of a stored image: twice the widest content, for dense screens
 MAX_IMAGES: Final = 1_000  # of an account
 MAX_ACCOUNT_BYTES: Final = 200 * 1024 * 1024  # of an account's images together
+MAX_CARRIED_BYTES: Final = 10_000_000  # of the images in one message; receivers take 20 to 25 MB in base64
 MAX_FILE_NAME: Final = 200
 EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 PATH: Final = "/images/"
