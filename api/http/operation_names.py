@@ -27,6 +27,7 @@ _NAMES: Final = {
     "GET /v1/account/verify": "verifyAccountLog",
     "GET /v1/analytics/delivery": "getDeliveryAnalytics",
     "GET /v1/analytics/dmarc": "getDmarcAnalytics",
+    "GET /v1/analytics/providers": "getProviderAnalytics",
     "GET /v1/analytics/tls": "getTlsAnalytics",
     "GET /v1/audit/export": "exportAuditEvents",
     "GET /v1/audit/verify": "verifyAuditLog",

@@ -91,6 +91,7 @@ class Provider(Struct, frozen=True, forbid_unknown_fields=True):
     names: tuple[str, ...]
     rule: SiteRule
     sources: dict[str, str]
+    mailbox: str | None = None  # a MailboxProvider (engine.receiving.analytics.mailbox_providers)
 
 
 class _ShippedSites(Struct, frozen=True, forbid_unknown_fields=True):

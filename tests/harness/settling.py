@@ -18,11 +18,13 @@ async def settle(
     message: str,
     *replies: tuple[str, int, str],
     again_after: timedelta | None = None,
+    mx: str | None = None,
 ) -> None:
     """Settle one attempt at each pending delivery of `message` (`msg_…`).
 
     `replies` are (address, code, text that begins with an enhanced code); recipients without one were accepted
-    with 250. A deferred recipient waits `again_after`, or has failed when that is None.
+    with 250. A deferred recipient waits `again_after`, or has failed when that is None. `mx` is the server that
+    answered.
     """
     said = {address: (code, text) for address, code, text in replies}
     member = await _member(pool)
@@ -30,7 +32,7 @@ async def settle(
     found = ids.parse_id(ids.Kind.MESSAGE, message)
     domains = await pool.fetch("SELECT domain FROM queue WHERE message_id = $1 ORDER BY domain", found)
     for row in await queue.load(pool, [(found, one["domain"]) for one in domains]):
-        now = clock.now()
+        now, host = clock.now(), mx or f"mx.{row.domain}"
         results = tuple(
             Result(place, address, classify(_answer(*said.get(address, (250, "2.0.0 Ok: queued")))))
             for place, address in orjson.loads(row.recipients)
@@ -41,7 +43,7 @@ async def settle(
                 started_at=now,
                 ended_at=now,
                 results=results,
-                conversation={"mx": f"mx.{row.domain}", "tls": "TLSv1.3", "greeting": f"220 mx.{row.domain} ready"},
+                conversation={"mx": host, "tls": "TLSv1.3", "greeting": f"220 {host} ready"},
                 signature=None,
                 next_at=None if again_after is None else now + again_after,
             )

@@ -1,13 +1,13 @@
-"""`GET /v1/analytics/delivery`, `GET /v1/analytics/dmarc` and `GET /v1/analytics/tls`."""
+"""`GET /v1/analytics/delivery`, `/providers`, `/dmarc` and `/tls`."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, time, timedelta
 from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
 
 from msgspec import UNSET
 
+from api.areas.analytics.providers import read_providers
 from api.areas.analytics.schemas import (
     DeliveryFigures,
     DeliveryQuery,
@@ -159,8 +159,7 @@ async def read_tls(call: Call, query: ReportsQuery) -> TlsSummary:
 
 def bounds(wanted: Period) -> tuple[str, str]:
     """Return the beginning and the end of a period, as other statistics show them."""
-    since = datetime.combine(wanted.since, time(), UTC)
-    until = datetime.combine(wanted.until + timedelta(days=1), time(), UTC)
+    since, until = rules.bounds(wanted)
     return clock.iso(since), clock.iso(until)
 
 
@@ -240,6 +239,9 @@ OPERATIONS = (
         "Read delivery rates and times by domain or tag",
         _KEYS,
         refusals=(ErrorType.PLAN_LIMIT_REACHED,),
+    ),
+    Operation(
+        "GET", "/v1/analytics/providers", read_providers, "Read how mail arrives at each mailbox provider", _KEYS
     ),
     Operation(
         "GET",

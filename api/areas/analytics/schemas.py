@@ -160,3 +160,66 @@ class TlsSummary(Struct, rename="camel", kw_only=True):
     reports: int
     last_report_at: str | None
     data: list[TlsPolicyRow]
+
+
+class ProviderFigures(Struct, rename="camel", kw_only=True):
+    """Outcomes of deliveries (recipients of messages), by the UTC day on which their message was accepted.
+
+    The fields are those of `GET /v1/analytics/delivery`.
+    """
+
+    settled: int
+    delivered: int
+    bounced: int
+    failed: int
+    complained: int
+    delivery_rate: Share | None
+    p50_ms: int | None
+    samples: int
+
+
+class DeferredNow(Struct, rename="camel", kw_only=True):
+    """Messages that wait for another attempt, `since` the first was deferred.
+
+    `class`, `smtpCode` and `enhancedCode` are of the newest refusal at `domain`, where most of the messages wait; null
+    if no server replied.
+    """
+
+    messages: Annotated[int, Meta(description="Messages that wait; one to several domains counts at each")]
+    since: str
+    domain: Annotated[
+        str | None, Meta(description="Where most of them wait; null if not known", examples=["contoso.com"])
+    ]
+    class_: Annotated[str | None, Meta(description="The class of the outcome", examples=["rate"])]
+    smtp_code: Annotated[int | None, Meta(description="The code of its reply", examples=[451])]
+    enhanced_code: Annotated[
+        str | None, Meta(description="The enhanced status code of its reply", examples=["4.7.500"])
+    ]
+
+
+class ProviderRow(Struct, rename="camel", kw_only=True):
+    """How mail arrives at one provider of mailboxes; `deferred` is null if nothing waits.
+
+    The mail server of the attempt tells the provider: domains of companies at Google or Microsoft count there.
+    """
+
+    provider: Annotated[
+        Literal["google", "microsoft", "yahoo", "apple", "other"],
+        Meta(description="The provider of the mailboxes", examples=["google"]),
+    ]
+    name: Annotated[str, Meta(description="Its name for people", examples=["Gmail"])]
+    today: Annotated[ProviderFigures, Meta(description="Mail accepted today")]
+    before: Annotated[ProviderFigures, Meta(description="Mail accepted on the `days` days before")]
+    deferred: Annotated[DeferredNow | None, Meta(description="What waits now; null if nothing does")]
+
+
+class ProviderSummary(Struct, rename="camel", kw_only=True):
+    """How mail arrives at each provider: today, from `from`, against the `days` UTC days before today.
+
+    `days` is 7, or less if the plan's window of analytics is shorter. Providers without mail are left out.
+    """
+
+    from_: str
+    until: str
+    days: int
+    data: list[ProviderRow]

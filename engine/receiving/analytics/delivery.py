@@ -78,6 +78,7 @@ _RECIPIENTS = _SQL.rows("recipients_counted", _MessageAddresses)
 _HISTORY = _SQL.rows("history_of", CountedEvent)
 _DAYS = (_SQL.wide("times_of", WANTED), _SQL.wide("add_groups", COUNTED))
 _WEEKS = (_SQL.wide("week_times_of", WANTED), _SQL.wide("add_weeks", COUNTED))
+_PROVIDERS = (_SQL.wide("provider_times_of", WANTED), _SQL.wide("add_providers", COUNTED))
 _ADVANCE = _SQL.command("advance")
 _GROUPS = {
     GroupBy.DOMAIN: _SQL.rows("groups_by_domain", DeliverySums),
@@ -87,7 +88,7 @@ _TIMES = {
     GroupBy.DOMAIN: _SQL.rows("times_by_domain", _NamedTimes),
     GroupBy.TAG: _SQL.rows("times_by_tag", _NamedTimes),
 }
-_FORGET = (_SQL.command("forget_groups"), _SQL.command("forget_weeks"))
+_FORGET = (_SQL.command("forget_groups"), _SQL.command("forget_weeks"), _SQL.command("forget_providers"))
 
 
 async def count_ahead(pool: asyncpg.Pool, *, everything: bool = False, budget_s: float = BUDGET_S) -> bool:
@@ -133,20 +134,21 @@ async def _count(connection: Conn, due: UncountedLog, at: datetime) -> None:
         if events:
             counter.add(events, await _recorded(connection, events))
     await add(connection, due.account_id, counter.groups())
+    await _add(connection, due.account_id, counter.by_provider(), _PROVIDERS)
     await _ADVANCE.execute(connection, due.account_id, upto, at if upto == due.tip else due.counted_at)
 
 
 async def _recorded(connection: Conn, events: Sequence[CountedEvent]) -> RecordedMessages:
     """Read what is stored about the messages of the events."""
     wanted = sorted({event.message_id for event in events})
-    bounds, since = (wanted[0], wanted[-1]), _first_id(wanted)
+    bounds, since = (wanted[0], wanted[-1]), first_event_id(wanted)
     messages = {one.id: one for one in await _MESSAGES.fetch(connection, wanted, *bounds)}
     accepted = {one.message_id: one.occurred_at for one in events if one.type == EventType.ACCEPTED}
     if unknown := [one for one in wanted if one not in accepted]:
-        found = await _ACCEPTED.fetch(connection, unknown, _first_id(unknown))
+        found = await _ACCEPTED.fetch(connection, unknown, first_event_id(unknown))
         accepted |= {one.message_id: one.occurred_at for one in found}
     recipients = {one.message_id: one.addresses for one in await _RECIPIENTS.fetch(connection, wanted, *bounds)}
-    revised = {one.message_id for one in events if one.type == EventType.COMPLAINED or delivery_rules.is_late(one)}
+    revised = {one.message_id for one in events if delivery_rules.revises(one)}
     history: dict[UUID, list[CountedEvent]] = {}
     if revised:
         for event in await _HISTORY.fetch(connection, sorted(revised), since):
@@ -200,13 +202,19 @@ async def _times(
     if not names:
         return {}
     found = await _TIMES[by].fetch(source, *conditions, list(names))
-    if sum(len(one.times) for one in found) > _MERGED_IN_THREAD:
-        return await asyncio.to_thread(_merged, found)
-    return _merged(found)
+    merged = await merged_times([one.times for one in found])
+    return dict(zip([one.name for one in found], merged, strict=True))
 
 
-def _merged(found: Sequence[_NamedTimes]) -> dict[str, dict[int, int]]:
-    return {one.name: histogram.merged(one.times) for one in found}
+async def merged_times(times: Sequence[bytes]) -> list[dict[int, int]]:
+    """Return the sum of each of the stored histograms, in a thread if they are large."""
+    if sum(map(len, times)) > _MERGED_IN_THREAD:
+        return await asyncio.to_thread(_merged, times)
+    return _merged(times)
+
+
+def _merged(times: Sequence[bytes]) -> list[dict[int, int]]:
+    return [histogram.merged(one) for one in times]
 
 
 def _row(sums: DeliverySums, samples: Mapping[int, int]) -> DeliveryFiguresRow:
@@ -230,7 +238,7 @@ async def forget(source: Source, before: date) -> None:
             gone = row["groups"]
 
 
-def _first_id(messages: Sequence[UUID]) -> UUID:
+def first_event_id(messages: Sequence[UUID]) -> UUID:
     """Return the smallest id that an event of these messages (ascending) may have."""
     return ids.floor_of(ids.milliseconds_of(messages[0]) - _SKEW // timedelta(milliseconds=1))
 

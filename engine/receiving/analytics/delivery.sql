@@ -94,6 +94,24 @@ SET deliveries = g.deliveries + excluded.deliveries, delivered = g.delivered + e
     complained = g.complained + excluded.complained,
     times = CASE WHEN excluded.times = '' THEN g.times ELSE excluded.times END;
 
+-- name: provider_times_of
+-- Return the stored histograms of providers, as `times_of` does those of domains.
+SELECT '' AS tag, g.day, g.provider AS domain, g.stream, g.from_domain, g.times
+FROM :wanted JOIN delivery_providers g ON g.account_id = :account::uuid AND g.day = wanted.day
+    AND g.provider = wanted.domain AND g.stream = wanted.stream AND g.from_domain = wanted.from_domain
+WHERE g.times <> '';
+
+-- name: add_providers
+-- Add to the counts by provider, as `add_groups` does to those of domains.
+INSERT INTO delivery_providers AS g (account_id, day, provider, stream, from_domain, delivered, bounced, failed,
+                                     complained, times)
+SELECT :account::uuid, day, domain, stream, from_domain, delivered, bounced, failed, complained, times
+FROM :counted ORDER BY day, domain, stream, from_domain
+ON CONFLICT (account_id, day, provider, stream, from_domain) DO UPDATE
+SET delivered = g.delivered + excluded.delivered, bounced = g.bounced + excluded.bounced,
+    failed = g.failed + excluded.failed, complained = g.complained + excluded.complained,
+    times = CASE WHEN excluded.times = '' THEN g.times ELSE excluded.times END;
+
 -- name: advance
 -- Record that account $1 is counted up to seq $2, at $3.
 UPDATE delivery_counts SET counted_seq = $2, counted_at = $3 WHERE account_id = $1;
@@ -199,6 +217,17 @@ WITH gone AS (
         SELECT w.ctid FROM delivery_weeks w JOIN accounts a ON a.id = w.account_id
         WHERE w.day < $1::date - 6
           AND w.day < $1::date - 6 - greatest(0, coalesce((a.agreed_caps->>'analytics_days')::int, 0) - $3::int)
+        LIMIT $2))
+    RETURNING 1
+)
+SELECT count(*) AS groups FROM gone;
+
+-- name: forget_providers
+-- Delete at most $2 counts by provider of days before $1, as forget_groups; return how many there were.
+WITH gone AS (
+    DELETE FROM delivery_providers WHERE ctid = ANY (ARRAY(
+        SELECT p.ctid FROM delivery_providers p JOIN accounts a ON a.id = p.account_id
+        WHERE p.day < $1 AND p.day < $1::date - greatest(0, coalesce((a.agreed_caps->>'analytics_days')::int, 0) - $3::int)
         LIMIT $2))
     RETURNING 1
 )

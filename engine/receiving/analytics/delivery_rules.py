@@ -11,9 +11,12 @@ from msgspec import Struct, field
 from engine.base.events import EventType
 from engine.receiving.analytics import rules
 from engine.receiving.analytics.histogram import bucket_of
+from engine.receiving.analytics.mailbox_providers import provider_of
 
 # The first string named so: `recipient` stands at the beginning of an outcome's detail. Payloads may be cut behind it.
 _recipient = re.compile(r'"recipient":("(?:[^"\\]|\\.)*")').search
+# The mail host of the attempt. Quotes in texts are escaped, so these can't be part of one.
+_server = re.compile(r'"mx":"([^"\\]+)"').search
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -42,7 +45,8 @@ GroupKey = tuple[str, date, str, str, str]  # tag, day, domain, stream, from_dom
 class GroupCounts(Struct):
     """The addition to the counts of a group; `samples` by bucket of the histogram.
 
-    `tag` and `domain` are "" in the sums over all tags and all domains. `times` is the stored histogram with `samples`
+    `tag` and `domain` are "" in the sums over all tags and all domains. In the counts by provider, `domain` is the
+    provider of the mailbox. `times` is the stored histogram with `samples`
     added; empty while there is none.
     """
 
@@ -101,9 +105,10 @@ def by_week(groups: Iterable[GroupCounts]) -> list[GroupCounts]:
     return list(weeks.values())
 
 
-def _settle(groups: Sequence[GroupCounts], event: CountedEvent, address: str, recorded: RecordedMessages) -> None:
-    """Add one recipient's outcome to its groups."""
-    accepted = recorded.accepted[event.message_id]
+def _settle(
+    groups: Sequence[GroupCounts], event: CountedEvent, accepted: datetime, delivered: CountedEvent | None
+) -> None:
+    """Add one recipient's outcome to its groups; `delivered` is the delivery that it revises."""
     match event.type:
         case EventType.DELIVERED:
             bucket = bucket_of((event.occurred_at - accepted) // _MILLISECOND)
@@ -111,17 +116,16 @@ def _settle(groups: Sequence[GroupCounts], event: CountedEvent, address: str, re
                 group.delivered += 1
                 group.samples[bucket] = group.samples.get(bucket, 0) + 1
         case EventType.BOUNCED:
-            delivered = _delivered_before(event, address, recorded) if is_late(event) else None
             for group in groups:
                 group.bounced += 1
                 if delivered is not None:
-                    bucket = bucket_of((delivered - accepted) // _MILLISECOND)
+                    bucket = bucket_of((delivered.occurred_at - accepted) // _MILLISECOND)
                     group.delivered -= 1
                     group.samples[bucket] = group.samples.get(bucket, 0) - 1
         case EventType.FAILED:
             for group in groups:
                 group.failed += 1
-        case EventType.COMPLAINED if _delivered_before(event, address, recorded) is not None:
+        case EventType.COMPLAINED if delivered is not None:
             for group in groups:
                 group.complained += 1
                 group.delivered -= 1
@@ -141,16 +145,21 @@ def recipient_of(event: CountedEvent, recorded: RecordedMessages) -> str | None:
     return only[0] if len(only) == 1 else None
 
 
-def _delivered_before(event: CountedEvent, address: str, recorded: RecordedMessages) -> datetime | None:
-    """Return when a recipient was delivered, if that is its status right before the event."""
-    delivered: datetime | None = None
+def revises(event: CountedEvent) -> bool:
+    """Return True if an event may change the outcome of a delivery that was made before."""
+    return event.type == EventType.COMPLAINED or is_late(event)
+
+
+def _delivered_before(event: CountedEvent, address: str, recorded: RecordedMessages) -> CountedEvent | None:
+    """Return the delivery of a recipient, if that is its status right before the event."""
+    delivered: CountedEvent | None = None
     for one in recorded.history.get(event.message_id, ()):
         if one.seq >= event.seq:
             break
         if recipient_of(one, recorded) != address:
             continue
         if one.type == EventType.DELIVERED:
-            delivered = one.occurred_at
+            delivered = one
         elif one.type in (EventType.BOUNCED, EventType.COMPLAINED):
             delivered = None
     return delivered
@@ -164,7 +173,8 @@ class DeliveryCounter:
     def __init__(self, since: date) -> None:
         self._since = since
         self._by_key: dict[GroupKey, GroupCounts] = {}
-        self._found: dict[tuple[date, str, str, str, tuple[str, ...]], list[GroupCounts]] = {}
+        self._by_provider: dict[GroupKey, GroupCounts] = {}
+        self._found: dict[tuple[date, str, str, str, tuple[str, ...], str], list[GroupCounts]] = {}
 
     def add(self, events: Iterable[CountedEvent], recorded: RecordedMessages) -> None:
         """Count the next events of a log."""
@@ -180,26 +190,38 @@ class DeliveryCounter:
                 continue
             recipient = recipient_of(event, recorded)
             if recipient is not None:
-                own = self._groups_of(message, accepted.date(), _domain(recipient))
-                _settle(own, event, recipient, recorded)
+                delivered = _delivered_before(event, recipient, recorded) if revises(event) else None
+                server = _server((delivered or event).payload)
+                domain = _domain(recipient)
+                provider = provider_of(server and server[1], domain)
+                _settle(self._groups_of(message, accepted.date(), domain, provider), event, accepted, delivered)
+
+    def by_provider(self) -> list[GroupCounts]:
+        """Return what the outcomes added, by provider of the mailbox."""
+        return [one for one in self._by_provider.values() if one.changed]
 
     def groups(self) -> list[GroupCounts]:
         """Return what the events added, by group."""
         return [one for one in self._by_key.values() if one.changed]
 
-    def _groups_of(self, message: CountedMessage, day: date, domain: str) -> list[GroupCounts]:
-        """Return the groups in which a delivery counts: its domain, each tag, and each tag with its domain."""
-        place = (day, domain, message.stream, message.from_domain, tuple(message.tags))
+    def _groups_of(self, message: CountedMessage, day: date, domain: str, provider: str = "") -> list[GroupCounts]:
+        """Return the groups in which a delivery counts: domain, each tag, each tag with the domain, and provider."""
+        place = (day, domain, message.stream, message.from_domain, tuple(message.tags), provider)
         found = self._found.get(place)
         if found is None:
-            found = self._found[place] = [self._group(key) for key in _keys(message, day, domain)]
+            found = self._found[place] = [_group(self._by_key, key) for key in _keys(message, day, domain)]
+            if provider:
+                key = ("", day, provider, message.stream, message.from_domain)
+                found.append(_group(self._by_provider, key))
         return found
 
-    def _group(self, key: GroupKey) -> GroupCounts:
-        group = self._by_key.get(key)
-        if group is None:
-            group = self._by_key[key] = GroupCounts(*key)
-        return group
+
+def _group(known: dict[GroupKey, GroupCounts], key: GroupKey) -> GroupCounts:
+    """Return the group of a key; a new one if there is none."""
+    group = known.get(key)
+    if group is None:
+        group = known[key] = GroupCounts(*key)
+    return group
 
 
 def _keys(message: CountedMessage, day: date, domain: str) -> list[GroupKey]:

@@ -62,6 +62,12 @@ def period(days: int, at: datetime) -> Period:
     return Period(at.date() - timedelta(days=days - 1), at.date())
 
 
+def bounds(wanted: Period) -> tuple[datetime, datetime]:
+    """Return the beginning and the end of a period."""
+    since = datetime.combine(wanted.since, datetime.min.time(), UTC)
+    return since, datetime.combine(wanted.until + timedelta(days=1), datetime.min.time(), UTC)
+
+
 def monday_of(day: date) -> date:
     """Return the first day of the calendar week of `day`."""
     return day - timedelta(days=day.weekday())

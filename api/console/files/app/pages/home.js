@@ -1,4 +1,4 @@
-// The first page: first steps until mail flows, then figures, limits, alerts and what needs attention.
+// The first page: first steps until mail flows; then whether it arrives, what needs a person, figures and limits.
 import { call, useAction, useCall } from "../core/api.js";
 import { go, href } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
@@ -8,6 +8,7 @@ import { session } from "../core/api.js";
 
 const DAYS = 30;
 const LAST_DAYS = { days: DAYS };
+const loadArrival = () => import("../parts/arrival.js");
 const loadNumbers = () => import("../parts/message_numbers.js");
 
 export function Home({ service }) {
@@ -17,11 +18,12 @@ export function Home({ service }) {
   const known = domains.data && keys.data && newest.data;
   const sent = newest.data?.data.length > 0;
   const error = domains.error ?? keys.error ?? newest.error;
-  return html`<${PageHead} title="Home" lead=${`${session.value.account.name}: email of the last ${DAYS} days, limits, and what needs attention.`} actions=${html`<${Button} kind="primary" icon="send" to="/messages/new">Send a message<//>`} />
+  return html`<${PageHead} title="Home" lead=${`${session.value.account.name}: whether your email arrives, what needs attention, and the last ${DAYS} days.`} actions=${html`<${Button} kind="primary" icon="send" to="/messages/new">Send a message<//>`} />
     <div class="stack">
       <${ErrorNote} error=${error} retry=${() => { domains.reload(); keys.reload(); newest.reload(); }} />
       ${!known && !error && html`<${Skeleton} lines=${6} />`}
       ${known && html`<${FirstSteps} domains=${domains.data.data} keys=${keys.data.data} messages=${newest.data.data} local=${service.local} onSent=${newest.reload} />`}
+      ${sent && html`<${Lazy} load=${loadArrival} name="Arrival" />`}
       ${known && html`<${Attention} domains=${domains.data.data} />`}
       ${sent && html`<${Lazy} load=${loadNumbers} name="MessageFigures" title=${`Last ${DAYS} days`} query=${LAST_DAYS} />`}
       <div class="columns">
