@@ -94,7 +94,7 @@ def _curl(method: str, url: str, body: dict[str, Any] | list[Any] | None, *, ses
     if body is None:
         return line + "\n"
     text = json.dumps(body, indent=2, ensure_ascii=False).replace("'", "'\\''")
-    return f"{line} \\\n  --json '{text}'\n"
+    return f"{line} \\\n  -H 'Content-Type: application/json' -d '{text}'\n"  # --json needs curl 7.82
 
 
 def _curl_of_file(url: str, media_type: str) -> str:
@@ -141,7 +141,7 @@ def _javascript(method: str, url: str, body: dict[str, Any] | list[Any] | None, 
         options.append(f"body: JSON.stringify({json.dumps(body, indent=2, ensure_ascii=False)})")
     lines = ",\n".join(options).replace("\n", "\n  ")
     return (
-        f'const answer = await fetch("{url}", {{\n  {lines},\n}});\n'
-        "if (!answer.ok) throw new Error((await answer.json()).error.message);\n"
-        "console.log(await answer.text());\n"
+        f'const response = await fetch("{url}", {{\n  {lines},\n}});\n'
+        "if (!response.ok) throw new Error((await response.json()).error.message);\n"
+        "console.log(await response.text());\n"
     )

@@ -11,14 +11,14 @@ EVERY_GUIDE = pytest.mark.parametrize("guide", guides().values(), ids=list(guide
 MAX_MEAN_WORDS = 15.0  # words of a sentence, on average
 MAX_SENTENCE_WORDS = 36
 MAX_CELL_WORDS = 26
-MAX_TABLE_SHARE = 0.55  # of all words; it was 0.71 when rules with conditions stood in cells
+MAX_TABLE_SHARE = 0.45  # of all words; it was 0.71 when rules with conditions stood in cells
 WITHOUT_A_RESPONSE = {"glossary"}
 _TABLE_HEAD = re.compile(r"^\|(.+)\|\n\|[-:| ]+\|$", re.MULTILINE)
 _WORD = re.compile(r"[\w'’.-]*\w")
 BANNED = {
     r"\bby (itself|themselves)\b": "automatically",
     r"\bfor good\b": "permanently",
-    r"\b(a|an|one|each|every|this|another|two|no|the) mail\b(?! (app|client|host|program|provider|server)s?\b)": "an email",
+    r"\b(an?|one|each|every|this|another|two|no|the) mail\b(?! (app|client|host|program|provider|server)s?\b)": "email",
     r"\bmails\b": "emails, sends",
     r"\banswer(s|ed|ing)?\b": "response; a mail server replies",
     r"\bhold(s|ing)? for\b": "apply to",
@@ -32,14 +32,14 @@ BANNED = {
     r"\b(lift|lifts|lifted)\b": "remove",
     r"\bmend(s|ed|ing)?\b": "fix",
     r"\b(object|recipients?|requests?|row|key) a (line|message|call|batch|list|URL)\b": "per",
-    r"\b(nobody|everybody|whoever|whom)\b": "name who acts",
+    r"\b(everybody|whoever|whom)\b": "name who acts",
     r"\bFacts\b": "Limits and behavior",
     r"\bends badly\b": "thresholds",
     r"\bworth a (repeat|retry)\b": "Retry ...",
     r"\b(go|goes|went) on\b": "continue",
     r"\btells? (of|whether)\b": "show, check whether",
     r"\bleads? to\b": "open",
-    r"\btakes (up to|at most|a|an|the|no)\b": "accepts",
+    r"\btakes (up to|at most|no)\b": "accepts",
 }
 
 
@@ -94,7 +94,8 @@ def test_a_guide_shows_a_response(guide: GuideText) -> None:
 
 @EVERY_GUIDE
 def test_samples_run_with_the_curl_of_old_systems(guide: GuideText) -> None:
-    assert [str(one) for one in guide.samples if one.language == "sh" and "--json" in one.text] == []
+    commands = [(str(one), line) for one in guide.samples for line in one.text.replace("\\\n", " ").splitlines()]
+    assert [one for one, line in commands if "curl " in line and " --json " in line] == []
 
 
 @EVERY_GUIDE

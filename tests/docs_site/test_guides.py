@@ -260,7 +260,7 @@ STATED = {
     ],
     "idempotency": [f"| remembered | {IDEMPOTENCY_DAYS} days;"],
     "sending": [
-        f"after 30 s, 1, 2, 5, 15 and 30 minutes, 1, 2 and 4 hours, then every\n8 hours until {GIVE_UP} after the send",
+        f"after 30 s, 1, 2, 5, 15 and 30 minutes, 1, 2 and 4 hours, then every 8 hours until {GIVE_UP} after the send",
         f"together {MAX_RECIPIENTS} addresses, {emails.MAX_ADDRESS} characters each",
         f"{emails.MAX_HEADERS} headers, names {emails.MAX_HEADER_NAME}, values {emails.MAX_HEADER_VALUE:,} ",
         f"| {emails.MAX_ATTACHMENTS} files |",
@@ -298,7 +298,8 @@ STATED = {
 
 @pytest.mark.parametrize("slug", STATED)
 def test_numbers_are_those_of_the_code(slug: str) -> None:
-    assert not [text for text in STATED[slug] if text not in guides()[slug].text]
+    folded = " ".join(guides()[slug].text.split())
+    assert not [text for text in STATED[slug] if " ".join(text.split()) not in folded]
 
 
 def test_the_schedules_in_words_are_those_of_the_settings() -> None:

@@ -20,14 +20,14 @@ from tests.harness.guides import GuideSample, guides
 pytestmark = pytest.mark.journey
 
 GUIDE_S = 60.0
-PROGRAMS = {"python": ("py", sys.executable), "js": ("mjs", "node")}
+PROGRAMS = {"python": ("py", sys.executable), "js": ("mjs", "node"), "php": ("php", "php")}
 MARK = "\x1e"
 # A sample ends with the first command that fails; an answer of the API that is an error is a failure.
 PREAMBLE = 'set -euo pipefail\ncurl() { command curl --fail-with-body --max-time 20 "$@"; }\n'
 
 
 def runnable(sample: GuideSample) -> bool:
-    return sample.runs and (sample.language != "js" or shutil.which("node") is not None)
+    return sample.runs and (sample.language == "sh" or shutil.which(PROGRAMS[sample.language][1]) is not None)
 
 
 class GuideShell:
