@@ -1,5 +1,6 @@
 """Every sample of the guides that says `run` is run beside the running service, guide after guide."""
 
+import asyncio
 import json
 import os
 import re
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import msgspec
 import pytest
 
 from api.http import service_addresses
 from loadtests.kit.service import Service
+from tests.harness.accounts import make_account
 from tests.harness.guides import GuideSample, guides
 
 pytestmark = pytest.mark.journey
@@ -47,14 +51,14 @@ class GuideShell:
         }
         self._settings = service.settings
 
-    def run(self, samples: list[GuideSample]) -> tuple[int, list[str]]:
+    def run(self, samples: list[GuideSample], **environ: str) -> tuple[int, list[str]]:
         """Run the samples of one guide in one shell, so that variables stay; return its status and what each
         printed.
         """
         commands = [f"{self._command(place, sample)}\nprintf '{MARK}'\n" for place, sample in enumerate(samples)]
         done = subprocess.run(
             ["bash", "-c", PREAMBLE + "".join(commands)],
-            check=False, cwd=self._folder, env=self._environ, text=True, timeout=GUIDE_S,
+            check=False, cwd=self._folder, env=self._environ | environ, text=True, timeout=GUIDE_S,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         return done.returncode, done.stdout.split(MARK)
@@ -93,6 +97,23 @@ def test_each_sample_runs_and_answers_what_the_guide_shows(service: Service, tmp
             if sample in answers:
                 missing = paths(json.loads(shown.text)) - paths(last_json(answers[sample]))
                 assert not missing, f"{shown}: the answer has no {missing}\n{answers[sample]}"
+
+
+@pytest.mark.exhaustive
+async def test_the_first_sample_runs_on_the_free_plan_or_the_guide_says_what_it_needs(
+    service: Service, tmp_path: Path
+) -> None:
+    shell = GuideShell(service, tmp_path)
+    async with asyncpg.create_pool(service.database_url, min_size=1, max_size=1) as pool:
+        for guide in guides().values():
+            first = next((one for one in guide.samples if runnable(one)), None)
+            if first is None or "smtp://" in first.text:  # SMTP without a login sends for the account of the first run
+                continue
+            account = await make_account(pool, plan="free", pepper=service.settings.pepper)
+            own = msgspec.structs.replace(first, text=first.text.replace("hello.test", account.domain))
+            status, printed = await asyncio.to_thread(shell.run, [own], KEY=account.token)
+            needs = guide.text.partition("```")[0]
+            assert status == 0 or "Free" in needs, f"{first} needs a larger plan, and does not say so:\n{printed[-1]}"
 
 
 def shown_answers(samples: list[GuideSample]) -> Iterator[tuple[GuideSample, GuideSample]]:
