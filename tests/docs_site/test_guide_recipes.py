@@ -10,6 +10,7 @@ from email.mime.image import MIMEImage
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import django  # type: ignore[import-untyped]
 import django.core.mail as django_mail  # type: ignore[import-untyped]
 import flask
@@ -20,6 +21,7 @@ from django.test.utils import override_settings  # type: ignore[import-untyped]
 from engine.events.webhooks.rules import signature
 from tests.harness.accounts import TestAccount
 from tests.harness.api import Api
+from tests.harness.codes import code_of
 from tests.harness.guides import guides
 from tests.harness.receiver import Receiver
 
@@ -203,3 +205,31 @@ async def test_flask_sends_and_checks_signatures(
         one.close()
     [message] = await messages(api, account)
     assert answers == [{"message": message["id"]}] * 2
+
+
+async def test_a_sign_in_with_a_code_succeeds_only_with_the_right_one(
+    api: Api, api_url: str, account: TestAccount, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch,
+    waybill_client: Any,
+) -> None:  # fmt: skip
+    for name, value in {"WAYBILL_URL": api_url, "WAYBILL_API_KEY": account.token, "SECRET_KEY": "s3cret"}.items():
+        monkeypatch.setenv(name, value)
+    text = printed("verifications", "app.py").replace("codes@hello.test", account.sender)
+    namespace: dict[str, Any] = {"__name__": "recipe_sign_in"}
+    exec(compile(text, "app.py", "exec"), namespace)
+    browser = namespace["app"].test_client()
+
+    async def post(path: str, **form: str) -> Any:
+        return await asyncio.to_thread(browser.post, path, data=form)
+
+    started = await post("/sign-in", email="ann@people.test")
+    [message] = (await api.get("/v1/messages", account.token)).json["data"]
+    code = await code_of(pool, message["id"])
+    wrong = await post("/sign-in/code", code="0" * len(code) if code != "0" * len(code) else "1" * len(code))
+    right = await post("/sign-in/code", code=code)
+    with browser.session_transaction() as kept:
+        user = kept.get("user")
+    namespace["client"].close()
+
+    assert (started.status_code, started.location) == (302, "/sign-in/code")
+    assert (wrong.status_code, wrong.text) == (422, "Wrong code. 4 attempts left.")
+    assert (right.status_code, right.location, user) == (302, "/", "ann@people.test")
