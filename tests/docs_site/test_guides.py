@@ -39,7 +39,7 @@ from mta.submission import replies
 from ops.host.process_specs import ROOT
 from tests.harness.guides import GuideText, guides, names_in
 
-LANGUAGES = {"sh", "python", "js", "json", "http", "text", "html", "php", "ruby", "go"}
+LANGUAGES = {"sh", "python", "js", "json", "http", "text", "html", "php", "ruby", "go", "java"}
 EVERY_GUIDE = pytest.mark.parametrize("guide", guides().values(), ids=list(guides()))
 RUNBOOKS = {f"operating/{path.stem}" for path in (ROOT / "ops" / "runbooks").glob("*.md")}
 SETTINGS = Settings()
