@@ -7,7 +7,7 @@ import asyncpg
 import orjson
 import pytest
 
-from engine.accounts.alerts.types import TERMS, AlertKind
+from engine.accounts.alerts.types import DEFAULT_SET, TERMS, AlertKind
 from tests.harness.accounts import TestAccount
 from tests.harness.api import Api
 from tests.harness.people import make_person
@@ -47,7 +47,7 @@ async def test_a_rule_is_created_changed_and_deleted(api: Api, pool: asyncpg.Poo
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b" { } "])
-async def test_without_a_body_every_kind_that_lacks_a_rule_gets_the_default(
+async def test_without_a_body_the_missing_rules_of_the_default_set_are_created(
     api: Api, account: TestAccount, body: bytes
 ) -> None:
     own = await make(api, account, kind="blocklist", threshold=2)
@@ -60,10 +60,13 @@ async def test_without_a_body_every_kind_that_lacks_a_rule_gets_the_default(
     assert (again.status, again.error["type"]) == (409, "conflict")
 
     listed = (await api.get("/v1/alerts/rules", account.token)).json
-    assert {one["kind"] for one in listed["data"]} == set(AlertKind)
+    assert {one["kind"] for one in listed["data"]} == set(DEFAULT_SET)
     assert own in listed["data"]
     words = {one["kind"]: one for one in listed["vocabulary"]}
-    assert [words[kind]["unit"] for kind in AlertKind] == ["fraction", "fraction", "fraction", "records", "lists"]
+    assert [words[kind]["unit"] for kind in AlertKind] == [
+        "fraction", "fraction", "fraction", "records", "lists", "endpoints",
+    ]  # fmt: skip
+    assert [kind for kind in AlertKind if not words[kind]["preset"]] == [AlertKind.WEBHOOK_FAILING]
     for kind, terms in TERMS.items():
         assert words[kind]["maximum"] == terms.maximum
         assert words[kind]["defaults"]["threshold"] == terms.threshold

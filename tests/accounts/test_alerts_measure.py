@@ -364,6 +364,28 @@ async def test_lists_that_can_be_trusted_are_counted(here: AlertPlace) -> None:
     assert f"{here.account.domain} on dbl.test" in (await here.mails())[0][1]["facts"]
 
 
+async def test_active_endpoints_that_fail_are_counted(here: AlertPlace) -> None:
+    await here.rule(AlertKind.WEBHOOK_FAILING)
+    assert ((await here.measured()).state, (await here.now()).last_value) == ("ok", 0.0)
+    for failures, status in ((2, "active"), (3, "disabled"), (3, "active")):
+        await here.pool.execute(
+            "INSERT INTO webhooks (id, account_id, url, status, sealed_secret, failures, failing_since)"
+            " VALUES ($1, $2, 'https://hooks.test/in?key=secret', $3, '', $4, now())",
+            ids.uuid7(), here.account.id, status, failures,
+        )  # fmt: skip
+    await here.measured()
+
+    [event] = await here.alerts()
+    [named] = orjson.loads(event.detail)["endpoints"]
+    assert (event.value, named["url"]) == (1.0, "https://hooks.test/in")
+    mail = (await here.mails())[0][1]
+    assert mail["summary"] == "Webhooks are failing (1 endpoint)"
+    assert "https://hooks.test/in, since" in mail["facts"]
+    await here.pool.execute("UPDATE webhooks SET failures = 0 WHERE account_id = $1", here.account.id)
+    await here.measured()
+    assert (await here.measured()).state == "ok"
+
+
 async def listed(here: AlertPlace, zones: Sequence[str]) -> None:
     await here.pool.executemany(
         "INSERT INTO blocklist_listings (kind, target, zone, answer, listed_since, last_seen)"

@@ -4,7 +4,8 @@ import re
 
 from playwright.async_api import expect
 
-from tests.harness.browser import ConsolePage
+from tests.harness.api import Api
+from tests.harness.browser import ConsolePage, ConsoleUser
 from tests.harness.receiver import Receiver
 
 
@@ -90,3 +91,50 @@ async def test_an_endpoint_is_limited_to_a_stream_and_gets_headers_and_metadata(
         await expect(shown.get_by_role("figure", name="Answer to attempt 1")).to_be_visible()
         (got,) = receiver.got
         assert (got.headers["authorization"], got.headers.get("x-team")) == ("Bearer canary", None)
+
+
+async def test_an_endpoint_that_fails_says_so_in_the_list_and_on_its_page(page: ConsolePage) -> None:
+    shown = page.page
+    async with Receiver() as receiver:
+        receiver.status = 410
+        await page.go("/webhooks")
+        await shown.get_by_role("button", name="Add endpoint").first.click()
+        await shown.get_by_role("textbox", name="URL").fill(receiver.url)
+        await shown.get_by_role("dialog").get_by_role("button", name="Add endpoint").click()
+        await secret_of(page)
+        await shown.get_by_role("button", name="Send a test").first.click()
+        await expect(shown.get_by_text("Posts to this endpoint are failing.")).to_be_visible()
+        await expect(shown.get_by_text("0% of 1 posts delivered")).to_be_visible()
+        await shown.get_by_role("link", name="Webhooks").first.click()
+        row = shown.get_by_role("row").filter(has_text=receiver.url)
+        await expect(row).to_contain_text("failing")
+        await expect(row).to_contain_text("since")
+        await expect(row).to_contain_text("410")
+        assert await page.axe() == []
+
+        receiver.status = 200
+        await row.get_by_role("link").first.click()
+        await shown.get_by_role("button", name="Send a test").first.click()
+        await expect(shown.get_by_text("Posts to this endpoint are failing.")).to_have_count(0)
+
+
+async def test_a_delivery_names_recipient_and_subject_beside_event_and_state(
+    page: ConsolePage, user: ConsoleUser, served: Api
+) -> None:
+    shown = page.page
+    async with Receiver() as receiver:
+        made = await served.post("/v1/webhooks", user.access.key, {"url": receiver.url, "eventTypes": ["accepted"]})
+        sent = await served.post(
+            "/v1/emails",
+            user.access.key,
+            {"from": user.access.sender, "to": ["ann@people.test"], "subject": "Receipt <b>4711</b>", "text": "x"},
+        )
+        assert sent.status == 202
+        await page.go(f"/webhooks/{made.json['id']}")
+        one = shown.get_by_role("list", name="Deliveries").get_by_role("button")
+        await expect(one).to_contain_text("accepted")
+        await expect(one).to_contain_text("delivered")
+        await expect(one).to_contain_text("ann@people.test · Receipt <b>4711</b>")
+        await one.click()
+        await shown.get_by_role("link", name="Open its waybill").click()
+        await expect(shown.get_by_role("heading", level=1)).to_contain_text("Receipt <b>4711</b>")

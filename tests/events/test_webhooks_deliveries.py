@@ -42,7 +42,8 @@ async def test_a_test_event_is_queued_and_shown_as_pending(api: Api, account: Te
     assert answer.json["webhooks"] == [new["id"]]
     [row] = page["data"]
     assert row | {"createdAt": None, "nextAttemptAt": None} == {
-        "id": answer.json["id"], "type": "webhook.test", "createdAt": None, "state": "pending", "attempt": 0,
+        "id": answer.json["id"], "type": "webhook.test", "messageId": None, "recipient": None, "subject": None,
+        "createdAt": None, "state": "pending", "attempt": 0,
         "statusCode": None, "milliseconds": None, "answer": None, "error": None, "nextAttemptAt": None, "attempts": [],
     }  # fmt: skip
     assert row["nextAttemptAt"] is not None

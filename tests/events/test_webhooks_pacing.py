@@ -3,8 +3,8 @@
 from uuid import UUID
 
 from engine.base import ids
-from engine.events.webhooks.pacing import BURST, FAILING, FIRST, MAX_AHEAD, MAX_UNPROVEN_A_ROUND, EndpointPace, Shares
-from engine.events.webhooks.types import Claimed
+from engine.events.webhooks.pacing import BURST, FIRST, MAX_AHEAD, MAX_UNPROVEN_A_ROUND, EndpointPace, Shares
+from engine.events.webhooks.types import FAILING, Claimed
 
 EACH = 16
 

@@ -350,6 +350,7 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
                 ),
                 (ids.uuid7(), hook, event),
             ),
+            ("INSERT INTO webhook_hours VALUES ($1, now(), 1, 0, now(), null, 'test', 5)", (hook,)),
         ):
             await connection.execute(statement, *arguments)
         if people:

@@ -29,7 +29,7 @@ async def test_it_says_why_a_rule_is_unknown_waits_or_fires(settings: Settings, 
 
     await measure.measure_due(pool, settings, clock.now() + timedelta(minutes=1))
     shown = {one["kind"]: one for one in await alerts.rules(pool, account=account.public_id, state=None, limit=9)}
-    assert len(shown) == 5
+    assert len(shown) == len(AlertKind)
     assert (shown["dns_drift"]["state"], shown["dns_drift"]["why"]) == ("firing", "its notice went out")
     assert shown["bounce_rate"]["why"] == "fewer than 50 recipients were settled in its window"
     assert "no trusted blocklist" in shown["blocklist"]["why"]

@@ -20,7 +20,7 @@ from api.areas.alerts.schemas import (
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from api.http.paging import Page
 from engine.accounts.alerts import rule_actions, rules, service, store
-from engine.accounts.alerts.types import TERMS, AlertEvent, AlertKind, AlertRule, AlertRuleFields
+from engine.accounts.alerts.types import DEFAULT_SET, TERMS, AlertEvent, AlertKind, AlertRule, AlertRuleFields
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, invalid
 
@@ -28,7 +28,7 @@ _DIGITS: Final = 6  # of values
 
 
 async def create(call: Call, body: NewAlertRule) -> AlertRulesMade:
-    """Create a rule; without a body or with an empty object, the default rules of the kinds that have none."""
+    """Create a rule; without a body or with an empty object, the missing rules of the default set."""
     if body == NewAlertRule():  # most clients send `{}` for nothing
         made = await service.create_missing(call.services.pool, call.account_id, actor=call.actor)
         return AlertRulesMade(data=[record(row) for row in made])
@@ -142,7 +142,9 @@ def _channels(names: list[str]) -> list[Literal["email", "webhook"]]:
 def _vocabulary(kind: AlertKind) -> AlertVocabularyItem:
     terms, fields = TERMS[kind], rules.defaults(kind)
     chosen = AlertRuleDefaults(**(structs.asdict(fields) | {"window_days": terms.window_days}))
-    return AlertVocabularyItem(kind=kind.value, unit=terms.unit, defaults=chosen, maximum=terms.maximum)
+    return AlertVocabularyItem(
+        kind=kind.value, unit=terms.unit, defaults=chosen, maximum=terms.maximum, preset=kind in DEFAULT_SET
+    )
 
 
 VOCABULARY: Final = [_vocabulary(kind) for kind in AlertKind]
@@ -180,7 +182,8 @@ OPERATIONS = (
         _KEYS,
         note="One rule per kind. It is measured every minute, fires at `threshold`, and ends after two measurements "
         "below. Owners and admins get one mail for each firing, webhooks `alert.fired` and `alert.ended`. Without a "
-        "body, or with `{}`, the reply is `{data}` with the rules that were created.",
+        "body, or with `{}`, the reply is `{data}` with the rules that were created. The kind `webhook_failing` is an "
+        "extra and not in the default set: create it by name.",
         success=201,
         refusals=(ErrorType.CONFLICT, ErrorType.NOT_FOUND, ErrorType.THRESHOLD_REFUSED),
     ),

@@ -16,7 +16,8 @@ Kind = Annotated[AlertKind, Meta(description="What the rule measures", examples=
 Threshold = Annotated[
     float,
     Meta(
-        description="A fraction for rates and quota_usage (0.003 means 0.3%), a number of records or lists otherwise",
+        description="A fraction for rates and quota_usage (0.003 means 0.3%), otherwise a number of records, lists or"
+        " endpoints",
         examples=[0.05],
     ),
 ]
@@ -40,7 +41,7 @@ Channel = Literal["email", "webhook"]
 
 
 class NewAlertRule(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """A new rule, for `POST /v1/alerts/rules`; without a body, the default rules of all kinds that have none.
+    """A new rule, for `POST /v1/alerts/rules`; without a body, the missing rules of the default set.
 
     `kind` and `threshold` are required in a body.
     """
@@ -120,12 +121,15 @@ class AlertRuleDefaults(Struct, rename="camel", kw_only=True):
 
 
 class AlertVocabularyItem(Struct, kw_only=True):
-    """A kind of rule: the unit of its values, its default rule, and its largest threshold."""
+    """A kind of rule: the unit of its values, its default rule, its largest threshold, and whether it is in the default
+    set.
+    """
 
     kind: str
     unit: str
     defaults: AlertRuleDefaults
     maximum: float
+    preset: bool
 
 
 class AlertRulePage(Struct, rename="camel"):
@@ -140,7 +144,8 @@ class AlertEventRecord(Struct, rename="camel", kw_only=True):
     """An alert with the value and threshold when it fired, and the channels on which its notice went out.
 
     `channels` is empty while the notice waits for the end of the cooldown. `detail` names what the kind knows: counts
-    of recipients, messages sent and the limit, domains with their records, or lists with the names that they list.
+    of recipients, messages sent and the limit, domains with their records, lists with the names that they list, or
+    failing webhook endpoints.
     """
 
     id: str

@@ -122,6 +122,9 @@ def _delivery(row: DeliveryRow) -> Delivery:
     return Delivery(
         id=ids.format_id(ids.Kind.EVENT, row.event_id),
         type=row.type,
+        message_id=None if row.message_id is None else ids.format_id(ids.Kind.MESSAGE, row.message_id),
+        recipient=row.recipient,
+        subject=row.subject,
         created_at=clock.iso(made),
         state=cast("DeliveryState", state),
         attempt=0 if last is None else last.attempt,

@@ -7,6 +7,8 @@ from uuid import UUID
 from msgspec import UNSET
 
 from api.areas.webhooks.schemas import (
+    EndpointHealth,
+    LastResponse,
     NewWebhook,
     Queued,
     SecretMade,
@@ -27,7 +29,7 @@ from engine.base.list_filters import narrowed
 from engine.events.webhooks import post_options, rules, store
 from engine.events.webhooks import service as webhooks_service
 from engine.events.webhooks.post_options import KnownNames, PostOptions
-from engine.events.webhooks.types import EndpointRow
+from engine.events.webhooks.types import EndpointRow, HealthRow
 from engine.sending.domains import store as domains
 from engine.sending.streams import store as streams
 
@@ -81,8 +83,8 @@ async def list_webhooks(call: Call, page: Page) -> WebhookPage:
     """Return a page of the account's endpoints."""
     names = narrowed(None, call.domains), narrowed(None, call.streams)
     rows = await store.LIST.fetch(call.services.pool, call.account_id, page.before, page.probe, *names)
-    known = await _known(call, rows)
-    return WebhookPage(*page.of(rows, lambda row: _webhook(row, known)))
+    shown = await _shown(call, rows)
+    return WebhookPage(*page.of(rows, lambda row: shown[row.id]))
 
 
 async def read(call: Call) -> Webhook:
@@ -90,7 +92,7 @@ async def read(call: Call) -> Webhook:
     row = await store.READ.first(call.services.pool, call.account_id, call.id)
     if row is None:
         raise not_found(WHAT)
-    return _webhook(row, await _known(call, [row]))
+    return (await _shown(call, [row]))[row.id]
 
 
 async def change(call: Call, body: WebhookChange) -> Webhook:
@@ -113,7 +115,7 @@ async def change(call: Call, body: WebhookChange) -> Webhook:
         pepper=call.settings.pepper,
         actor=call.actor,
     )
-    return _webhook(row, await _known(call, [row]))
+    return (await _shown(call, [row]))[row.id]
 
 
 async def remove(call: Call) -> None:
@@ -152,13 +154,34 @@ async def _known(call: Call, rows: Sequence[EndpointRow]) -> KnownNames:
     return KnownNames(frozenset(one.name for one in of_domains), frozenset(one.slug for one in of_streams))
 
 
-def _webhook(row: EndpointRow, known: KnownNames) -> Webhook:
+async def _shown(call: Call, rows: Sequence[EndpointRow]) -> dict[UUID, Webhook]:
+    """Return the endpoints as clients see them, by id."""
+    known = await _known(call, rows)
+    found = await store.health(call.services.pool, call.account_id, [row.id for row in rows], clock.now())
+    return {row.id: _webhook(row, known, found.get(row.id) or HealthRow(row.id, row.status)) for row in rows}
+
+
+def _webhook(row: EndpointRow, known: KnownNames, health: HealthRow) -> Webhook:
     return Webhook(
         id=_public(row.id), url=row.url, event_types=row.event_types, domains=row.domains, streams=row.streams,
         header_names=row.header_names, include_metadata=row.include_metadata,
         status=cast("Literal['active', 'disabled']", row.status), description=row.description,
-        created_at=clock.iso(row.created_at), warnings=_warnings(row, known),
+        created_at=clock.iso(row.created_at), warnings=_warnings(row, known), health=_health(health),
     )  # fmt: skip
+
+
+def _health(row: HealthRow) -> EndpointHealth:
+    last = None
+    if row.last_at is not None and row.last_milliseconds is not None:
+        last = LastResponse(clock.iso(row.last_at), row.last_status, row.last_milliseconds, row.last_error)
+    return EndpointHealth(
+        state=row.state,
+        success_rate=None if row.success_rate is None else round(row.success_rate, 4),
+        posts=row.posts,
+        last_response=last,
+        failing_since=clock.iso_or_none(row.failing_since),
+        next_attempt_at=clock.iso_or_none(row.next_attempt_at),
+    )
 
 
 def _warnings(row: EndpointRow, known: KnownNames) -> list[Warned]:

@@ -14,6 +14,7 @@ from engine.events.webhooks.post_options import (
     MAX_STREAM,
 )
 from engine.events.webhooks.rules import MAX_DESCRIPTION, MAX_TYPE, MAX_TYPES, MAX_URL
+from engine.events.webhooks.types import HealthState
 
 Url = Annotated[
     str,
@@ -157,6 +158,30 @@ class Warned(Struct, rename="camel"):
 Warnings = Annotated[list[Warned], Meta(description="Entries that probably have no effect; usually empty")]
 
 
+class LastResponse(Struct, rename="camel"):
+    """The outcome of the last post to an endpoint: `statusCode` is null if no response arrived; `error` says why."""
+
+    at: str
+    status_code: int | None
+    milliseconds: int
+    error: str | None
+
+
+class EndpointHealth(Struct, rename="camel"):
+    """How an endpoint responds; an extra beyond the contract.
+
+    `failing`: three posts in a row failed, or a delivery was given up, and no post succeeded since. `idle`: there
+    was no post in the last 24 hours.
+    """
+
+    state: HealthState
+    success_rate: float | None
+    posts: int
+    last_response: LastResponse | None
+    failing_since: str | None
+    next_attempt_at: str | None
+
+
 class Webhook(Struct, rename="camel"):
     """A webhook endpoint; its secret is never shown again."""
 
@@ -171,6 +196,7 @@ class Webhook(Struct, rename="camel"):
     description: str
     created_at: str
     warnings: Warnings
+    health: EndpointHealth
 
 
 class WebhookMade(Struct, rename="camel"):
@@ -231,10 +257,14 @@ class Delivery(Struct, rename="camel", kw_only=True):
     """The delivery of an event to an endpoint: its state, the last attempt with its answer, and every attempt in order.
 
     `type` is null when the event itself is no longer kept; `answer` holds the first 4 KB of the last answer.
+    `messageId`, `recipient` and `subject` describe the message that the event is about; they are null for other events.
     """
 
     id: str
     type: str | None
+    message_id: str | None
+    recipient: str | None
+    subject: str | None
     created_at: str
     state: DeliveryState
     attempt: int

@@ -17,6 +17,7 @@ _SUMMARY: Final = {
     AlertKind.QUOTA_USAGE: "{value} of the month's emails are used",
     AlertKind.DNS_DRIFT: "DNS records changed ({value})",
     AlertKind.BLOCKLIST: "Listed on blocklists ({value})",
+    AlertKind.WEBHOOK_FAILING: "Webhooks are failing ({value})",
 }
 _WHAT: Final = {
     AlertKind.COMPLAINT_RATE: "{complained} of {settled} recipients marked messages as spam {window}.",
@@ -24,6 +25,7 @@ _WHAT: Final = {
     AlertKind.QUOTA_USAGE: "{sent} of the {limit} emails that the account may send in {month} are sent.",
     AlertKind.DNS_DRIFT: "DNS records of domains were correct and no longer are, by two checks in a row.",
     AlertKind.BLOCKLIST: "Blocklists name domains of the account, or addresses that its mail is sent from.",
+    AlertKind.WEBHOOK_FAILING: "Posts to webhook endpoints of the account fail. They are retried; events are kept.",
 }
 _ADVICE: Final = {
     AlertKind.COMPLAINT_RATE: "Which stream or campaign went out last, and whether its recipients asked for it."
@@ -36,6 +38,8 @@ _ADVICE: Final = {
     " `GET /v1/domains/{id}` shows each record and what DNS answers.",
     AlertKind.BLOCKLIST: "The site of each list says why it lists the name and how to be removed. For addresses of the"
     " service, the operator asks for removal; for a domain, you do.",
+    AlertKind.WEBHOOK_FAILING: "Whether your server is reachable and responds with 2xx within 10 seconds."
+    " `GET /v1/webhooks/{id}/deliveries` shows each request and response. Replay what failed once it responds.",
 }
 
 
@@ -78,5 +82,7 @@ def _facts(detail: dict[str, Any]) -> Iterator[str]:
             yield f"{record['type']} {record['host']}: {record['status']}"
     for listing in detail.get("listings", ()):
         yield f"{listing['target']} on {listing['list']}, since {listing['since'][:10]}"
+    for endpoint in detail.get("endpoints", ()):
+        yield f"{endpoint['url']}, since {endpoint['failing_since']}"
     if detail.get("more"):
         yield f"and {detail['more']} more"

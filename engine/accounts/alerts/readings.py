@@ -1,7 +1,9 @@
-"""Read what alert rules watch: outcomes, the month's allowance, DNS records, blocklists.
+"""Read what alert rules watch: outcomes, the month's allowance, DNS records, blocklists,
+webhook endpoints.
 
 Each kind takes a fixed number of statements for a batch of rules. The counts are kept by others: outcomes as the rule
-that suspends accounts counts them (without simulated mail), records by the checks of domains.
+that suspends accounts counts them (without simulated mail), records by the checks of domains, failures of endpoints by
+the posts to them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,6 +18,7 @@ from engine.accounts.alerts.types import MAX_NAMED, AlertKind, AlertReading, Ale
 from engine.accounts.suspend import WINDOW
 from engine.base import clock, ids
 from engine.base.settings import Settings
+from engine.events.webhooks.types import FAILING
 from engine.ledger import heads, quota
 from engine.sending.blocklists import store as blocklists
 from engine.sending.blocklists.types import AccountListings, Listing
@@ -48,9 +51,20 @@ class DriftSums(Struct, frozen=True):
     unanswered: int
 
 
+class FailingEndpoint(Struct, frozen=True):
+    """A webhook endpoint that fails; `count` is the number of those of its account."""
+
+    account_id: UUID
+    id: UUID
+    url: str
+    failing_since: datetime | None
+    count: int
+
+
 _SQL = Queries.beside(__file__, "readings.sql")
 _OUTCOMES = _SQL.rows("outcome_sums", OutcomeSums)
 _DRIFTS = _SQL.rows("drift_sums", DriftSums)
+_FAILING = _SQL.rows("failing_webhooks", FailingEndpoint)
 _DRIFTED = _SQL.command("drifted_domains")
 
 
@@ -103,6 +117,28 @@ async def _blocklists(connection: Conn, _kind: AlertKind, measured: Sequence[Ale
     return {account: _listed(one) for account, one in found.items()}
 
 
+async def _webhooks(connection: Conn, _kind: AlertKind, measured: Sequence[AlertRule], _at: datetime) -> Readings:
+    accounts = [one.account_id for one in measured]
+    found: dict[UUID, list[FailingEndpoint]] = {account: [] for account in accounts}
+    for row in await _FAILING.fetch(connection, accounts, FAILING, MAX_NAMED):
+        found[row.account_id].append(row)
+    return {account: _failing(rows) for account, rows in found.items()}
+
+
+def _failing(rows: Sequence[FailingEndpoint]) -> AlertReading:
+    """Return the number of failing endpoints of an account."""
+    count = rows[0].count if rows else 0
+    endpoints = [
+        {
+            "id": ids.format_id(ids.Kind.WEBHOOK, row.id),
+            "url": row.url.partition("?")[0],  # a query may hold a secret
+            "failing_since": clock.iso_or_none(row.failing_since),
+        }
+        for row in rows
+    ]
+    return AlertReading(float(count), _with_more({"endpoints": endpoints}, count - len(rows)))
+
+
 def _listed(found: AccountListings) -> AlertReading:
     """Return the number of lists that name the account's domains or the addresses of the service."""
     if found.measured_state != "measured":
@@ -148,4 +184,5 @@ _READERS: Final[Mapping[AlertKind, _Reader]] = {
     AlertKind.QUOTA_USAGE: _quota,
     AlertKind.DNS_DRIFT: _drift,
     AlertKind.BLOCKLIST: _blocklists,
+    AlertKind.WEBHOOK_FAILING: _webhooks,
 }

@@ -24,3 +24,11 @@ FROM unnest($1::uuid[]) AS n (account_id) CROSS JOIN LATERAL (
     SELECT id, account_id FROM domains
     WHERE account_id = n.account_id AND deleted_at IS NULL AND records_drifted > 0 ORDER BY name LIMIT $2
 ) d;
+
+-- name: failing_webhooks
+-- List the active endpoints of accounts $1 with at least $2 failures in a row, at most $3 per account, with their number.
+SELECT account_id, id, url, failing_since, count FROM (
+    SELECT account_id, id, url, failing_since, (count(*) OVER (PARTITION BY account_id))::integer AS count,
+           row_number() OVER (PARTITION BY account_id ORDER BY failing_since, id) AS place
+    FROM webhooks WHERE account_id = ANY ($1::uuid[]) AND status = 'active' AND failures >= $2
+) found WHERE place <= $3 ORDER BY account_id, place;

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from engine.accounts.alerts import rules, store
 from engine.accounts.alerts.rules import WHAT
-from engine.accounts.alerts.types import AlertEvent, AlertKind, AlertRule, AlertRuleFields
+from engine.accounts.alerts.types import DEFAULT_SET, AlertEvent, AlertKind, AlertRule, AlertRuleFields
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, existing
 from engine.base.events import AccountEvent
@@ -47,15 +47,15 @@ async def create(
 
 
 async def create_missing(pool: asyncpg.Pool, account: UUID, *, actor: str) -> list[AlertRule]:
-    """Create the default rule of each kind that has none; raise the 409 if all have one."""
+    """Create the default rules that are missing; raise the 409 if none is."""
     async with pool.acquire() as connection, connection.transaction():
         await locked_caps(connection, account)
         held = await _by_kind(connection, account)
-        missing = [kind for kind in AlertKind if kind not in held]
+        missing = [kind for kind in DEFAULT_SET if kind not in held]
         if not missing:
             raise Refusal(
                 ErrorType.CONFLICT,
-                "Your account already has a rule of every kind. Change them with PATCH.",
+                "Your account already has all default rules. Change them with PATCH.",
             )
         return [await _insert(connection, account, kind, rules.defaults(kind), actor) for kind in missing]
 

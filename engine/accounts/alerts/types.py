@@ -26,8 +26,12 @@ class AlertKind(StrEnum):
     QUOTA_USAGE = "quota_usage"
     DNS_DRIFT = "dns_drift"
     BLOCKLIST = "blocklist"
+    WEBHOOK_FAILING = "webhook_failing"
 
 
+DEFAULT_SET: Final = (
+    AlertKind.COMPLAINT_RATE, AlertKind.BOUNCE_RATE, AlertKind.QUOTA_USAGE, AlertKind.DNS_DRIFT, AlertKind.BLOCKLIST,
+)  # fmt: skip
 RATES: Final = frozenset({AlertKind.COMPLAINT_RATE, AlertKind.BOUNCE_RATE})
 
 
@@ -42,7 +46,7 @@ class AlertTerms(Struct, frozen=True):
     @property
     def is_count(self) -> bool:
         """Return True if thresholds are whole numbers."""
-        return self.unit in {"records", "lists"}
+        return self.unit in {"records", "lists", "endpoints"}
 
 
 TERMS: Final[dict[AlertKind, AlertTerms]] = {
@@ -51,6 +55,7 @@ TERMS: Final[dict[AlertKind, AlertTerms]] = {
     AlertKind.QUOTA_USAGE: AlertTerms("fraction", 0.8, None, 1),
     AlertKind.DNS_DRIFT: AlertTerms("records", 1, None, 1_000),
     AlertKind.BLOCKLIST: AlertTerms("lists", 1, None, 100),
+    AlertKind.WEBHOOK_FAILING: AlertTerms("endpoints", 1, None, 100),
 }
 
 

@@ -9,9 +9,8 @@ never block those to working or new ones.
 from collections import deque
 from uuid import UUID
 
-from engine.events.webhooks.types import Claimed
+from engine.events.webhooks.types import FAILING, Claimed
 
-FAILING = 3  # failures in a row
 QUICK_S = 1.0
 FIRST = 4  # to an endpoint not known yet, until its first answer
 AHEAD_S = 0.25  # claim this many seconds of posts ahead for a proven endpoint, to save round trips

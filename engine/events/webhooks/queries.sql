@@ -42,15 +42,30 @@ ORDER BY id LIMIT 1;
 -- Read endpoint $2 of account $1.
 SELECT :endpoint_columns FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
+-- name: read_health
+-- Read how endpoints $2 of account $1 respond, counting posts of the hours after $3.
+SELECT w.id, w.status, w.failures, w.failing_since, day.posts, day.delivered, last.last_at, last.last_status,
+       last.last_error, last.last_milliseconds,
+       (SELECT q.due_at FROM webhook_queue q WHERE q.webhook_id = w.id ORDER BY q.due_at LIMIT 1) AS next_attempt_at
+FROM webhooks w CROSS JOIN LATERAL (
+    SELECT coalesce(sum(h.posts), 0)::bigint AS posts, coalesce(sum(h.delivered), 0)::bigint AS delivered
+    FROM webhook_hours h WHERE h.webhook_id = w.id AND h.hour > $3) day
+LEFT JOIN LATERAL (
+    SELECT h.last_at, h.last_status, h.last_error, h.last_milliseconds FROM webhook_hours h
+    WHERE h.webhook_id = w.id ORDER BY h.hour DESC LIMIT 1) last ON true
+WHERE w.account_id = $1 AND w.id = ANY ($2::uuid[]);
+
 -- name: change_webhook
 -- Change endpoint $2 of account $1: URL $3, event types $4, status $5, description $6, domains $7, streams $8, names $9 and
 -- sealed values $10 of headers, whether posts include tags and metadata $11; null keeps a value, for the sealed values null
--- names.
+-- names. Another URL or status forgets its failures.
 UPDATE webhooks SET url = coalesce($3, url), event_types = coalesce($4, event_types), status = coalesce($5, status),
     description = coalesce($6, description), domains = coalesce($7, domains), streams = coalesce($8, streams),
     header_names = coalesce($9, header_names),
     sealed_headers = CASE WHEN $9::text[] IS NULL THEN sealed_headers ELSE $10 END,
-    include_metadata = coalesce($11, include_metadata)
+    include_metadata = coalesce($11, include_metadata),
+    failures = CASE WHEN $3 <> url OR $5 <> status THEN 0 ELSE failures END,
+    failing_since = CASE WHEN $3 <> url OR $5 <> status THEN NULL ELSE failing_since END
 WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
 RETURNING :endpoint_columns;
 
@@ -73,6 +88,10 @@ RETURNING id;
 -- Delete the rows of endpoints that were deleted before $1 and have no queued posts.
 DELETE FROM webhooks w WHERE w.status = 'deleted' AND w.deleted_at < $1
 AND NOT EXISTS (SELECT FROM webhook_queue q WHERE q.webhook_id = w.id);
+
+-- name: forget_hours
+-- Delete the counts of hours before $1.
+DELETE FROM webhook_hours WHERE hour < $1;
 
 -- name: queue_one
 -- Queue event $2 (seq $3 of account $4) for endpoint $1 only.
@@ -124,8 +143,9 @@ SELECT page.event_id, page.seq, CASE
 FROM page ORDER BY page.event_id DESC;
 
 -- name: list_deliveries
--- List the deliveries of events $3 (seqs $4) to endpoint $1 of account $2, newest first.
-SELECT page.event_id, q.due_at, e.type, e.occurred_at, (
+-- List the deliveries of events $3 (seqs $4) to endpoint $1 of account $2, newest first, with subject and recipient of what
+-- the event is about: of the message the first one, unless the event names another.
+SELECT page.event_id, q.due_at, e.type, e.occurred_at, e.message_id, m.recipient, m.subject, (
     SELECT a.answer FROM webhook_attempts a WHERE a.webhook_id = $1 AND a.event_id = page.event_id
     ORDER BY a.attempt DESC, a.id DESC LIMIT 1) AS answer, ARRAY(
     SELECT ROW(a.attempt, a.started_at, a.milliseconds, a.delivered, a.status_code, a.error)
@@ -133,8 +153,17 @@ SELECT page.event_id, q.due_at, e.type, e.occurred_at, (
 FROM unnest($3::uuid[], $4::bigint[]) AS page (event_id, seq)
 LEFT JOIN webhook_queue q ON q.webhook_id = $1 AND q.event_id = page.event_id
 LEFT JOIN LATERAL (
-    SELECT o.type, o.occurred_at FROM events o
+    SELECT o.type, o.occurred_at, o.message_id, o.payload FROM events o
     WHERE o.account_id = $2 AND o.seq = page.seq AND o.id = page.event_id LIMIT 1) e ON true
+LEFT JOIN LATERAL (
+    SELECT coalesce(d.about ->> 'subject', o.subject) AS subject, coalesce(d.about ->> 'recipient', o.recipient) AS recipient
+    FROM (SELECT e.payload::jsonb -> 'detail' AS about) d
+    LEFT JOIN LATERAL (
+        SELECT s.subject, (SELECT r.address FROM (SELECT * FROM recipients WHERE message_id = e.message_id OFFSET 0) r
+                           WHERE r.account_id = $2 ORDER BY r.n LIMIT 1) AS recipient
+        FROM messages s WHERE s.id = e.message_id AND s.account_id = $2 AND NOT is_sealed_source(s.source) LIMIT 1
+    ) o ON true
+) m ON true
 ORDER BY page.event_id DESC;
 
 -- name: list_exchanges
@@ -209,9 +238,48 @@ LEFT JOIN LATERAL (
 :posted_metadata
 ORDER BY t.webhook_id, t.seq;
 
+-- fragment: judged_endpoints
+-- Common table expressions that count the posts `n` that are in `moved` for their endpoints. A delivery that ends without
+-- success counts as `failing` failures. Rows are locked in the order of ids, so that processes don't deadlock; those of
+-- endpoints that neither failed nor recover are not written.
+posted AS (
+    SELECT n.webhook_id, n.started_at, n.milliseconds, n.delivered, n.status_code, n.error, n.wait_s,
+           coalesce(max(n.started_at) FILTER (WHERE n.delivered) OVER (PARTITION BY n.webhook_id), '-infinity') AS ok_at
+    FROM n JOIN moved ON moved.id = n.id WHERE n.milliseconds IS NOT NULL
+), summed AS (
+    SELECT webhook_id, count(*)::integer AS posts, count(*) FILTER (WHERE delivered)::integer AS delivered,
+           max(started_at) AS last_at, (array_agg(status_code ORDER BY started_at DESC))[1] AS last_status,
+           (array_agg(error ORDER BY started_at DESC))[1] AS last_error,
+           (array_agg(milliseconds ORDER BY started_at DESC))[1] AS last_milliseconds,
+           coalesce(sum(CASE WHEN wait_s IS NULL THEN :failing ELSE 1 END)
+                    FILTER (WHERE NOT delivered AND started_at > ok_at), 0)::integer AS failures,
+           min(started_at) FILTER (WHERE NOT delivered AND started_at > ok_at) AS failing_since
+    FROM posted GROUP BY webhook_id
+), changing AS (
+    SELECT w.id FROM webhooks w JOIN summed s ON s.webhook_id = w.id WHERE s.failures > 0 OR w.failures > 0
+    ORDER BY w.id FOR NO KEY UPDATE OF w
+), judged AS (
+    UPDATE webhooks w
+    SET failures = CASE WHEN s.delivered > 0 THEN s.failures ELSE w.failures + s.failures END,
+        failing_since = CASE WHEN s.delivered > 0 THEN s.failing_since ELSE coalesce(w.failing_since, s.failing_since) END
+    FROM changing JOIN summed s ON s.webhook_id = changing.id WHERE w.id = changing.id
+), counted AS (
+    INSERT INTO webhook_hours AS h (webhook_id, hour, posts, delivered, last_at, last_status, last_error, last_milliseconds)
+    SELECT webhook_id, date_trunc('hour', last_at, 'UTC'), posts, delivered, last_at, last_status, last_error,
+           last_milliseconds
+    FROM summed ORDER BY webhook_id
+    ON CONFLICT (webhook_id, hour) DO UPDATE
+    SET posts = h.posts + excluded.posts, delivered = h.delivered + excluded.delivered,
+        last_at = greatest(h.last_at, excluded.last_at),
+        last_status = CASE WHEN excluded.last_at >= h.last_at THEN excluded.last_status ELSE h.last_status END,
+        last_error = CASE WHEN excluded.last_at >= h.last_at THEN excluded.last_error ELSE h.last_error END,
+        last_milliseconds = CASE WHEN excluded.last_at >= h.last_at THEN excluded.last_milliseconds
+                                 ELSE h.last_milliseconds END
+)
+
 -- name: record_posts
--- Record attempts at claimed posts. `wait_s` null ends the delivery. Skips rows whose attempt count has changed since the
--- claim.
+-- Record attempts at claimed posts, and how their endpoints responded. `wait_s` null ends the delivery. Skips rows whose
+-- attempt count has changed since the claim.
 WITH n AS MATERIALIZED (
     SELECT * FROM :recorded
 ), gone AS (
@@ -224,13 +292,15 @@ WITH n AS MATERIALIZED (
     FROM n
     WHERE n.wait_s IS NOT NULL AND q.webhook_id = n.webhook_id AND q.event_id = n.event_id AND q.attempts = n.attempts
     RETURNING n.id
-)
+), moved AS (
+    SELECT id FROM gone UNION ALL SELECT id FROM later
+), :judged_endpoints
 INSERT INTO webhook_attempts (id, webhook_id, event_id, seq, attempt, started_at, milliseconds, delivered, status_code,
                               answer, error, url, signature, signature_previous, answer_headers)
 SELECT n.id, n.webhook_id, n.event_id, n.seq, CASE WHEN n.milliseconds IS NULL THEN n.attempts ELSE n.attempts + 1 END,
        n.started_at, n.milliseconds, n.delivered, n.status_code, n.answer, n.error, n.url, n.signature,
        n.signature_previous, n.answer_headers
-FROM n JOIN (SELECT id FROM gone UNION ALL SELECT id FROM later) moved ON moved.id = n.id
+FROM n JOIN moved ON moved.id = n.id
 RETURNING id;
 
 -- name: release

@@ -206,6 +206,7 @@ async def forget_deleted(pool: asyncpg.Pool, at: datetime) -> None:
 async def _forget_old(pool: asyncpg.Pool, _: Settings) -> None:
     async with pool.acquire() as connection:
         await partitions.drop_before(connection, "webhook_attempts", clock.now() - KEPT)
+    await store.FORGET_HOURS.execute(pool, clock.now() - KEPT)
     await forget_deleted(pool, clock.now())
 
 

@@ -1,12 +1,13 @@
 """Read and write webhook endpoints, the queue of posts, and recorded attempts."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import attrgetter
 from uuid import UUID
 
 from engine.base import ids
 from engine.events.webhooks.types import (
+    FAILING,
     CandidateRow,
     Claimed,
     DeliveryRow,
@@ -14,12 +15,14 @@ from engine.events.webhooks.types import (
     EndpointRow,
     ExchangeRow,
     HeadersRow,
+    HealthRow,
     Recorded,
     StoredEventRow,
 )
 from engine.store.queries import Conn, Queries, Source, columns
 from engine.store.row_sets import Column, RowSet
 
+HEALTH_WINDOW = timedelta(hours=25)  # hours that began within it: the last 24, and the present one
 RECORDED = RowSet(
     "recorded",
     Recorded,
@@ -50,11 +53,13 @@ LOCK_HEADERS = _SQL.rows("lock_headers", HeadersRow)
 CHANGE = _SQL.rows("change_webhook", EndpointRow)
 ROTATE = _SQL.command("rotate_secret")
 DELETE = _SQL.command("delete_webhook")
+FORGET_HOURS = _SQL.command("forget_hours")
 FORGET_DELETED = _SQL.command("forget_deleted")
 QUEUE_ONE = _SQL.command("queue_one")
 EXCHANGES = _SQL.rows("list_exchanges", ExchangeRow)
 EVENT = _SQL.rows("read_event", StoredEventRow)
 DUE = _SQL.rows("due_webhooks", DueRow)
+_HEALTH = _SQL.rows("read_health", HealthRow)
 _COUNT = _SQL.command("count_webhooks")
 _REPLAY = _SQL.command("replay")
 _REPLAY_MANY = _SQL.command("replay_many")
@@ -71,6 +76,13 @@ _FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
 async def count(connection: Conn, account: UUID) -> int:
     """Count the endpoints that are not deleted."""
     return int((await _COUNT.records(connection, account))[0]["live"])
+
+
+async def health(source: Source, account: UUID, webhooks: Collection[UUID], at: datetime) -> dict[UUID, HealthRow]:
+    """Return how endpoints respond, by id; counts cover the 24 hours before `at`, rounded up to whole hours."""
+    if not webhooks:
+        return {}
+    return {row.id: row for row in await _HEALTH.fetch(source, account, list(webhooks), at - HEALTH_WINDOW)}
 
 
 async def candidates(
@@ -117,7 +129,7 @@ async def claim(source: Source, rooms: Mapping[UUID, int], lease_s: float) -> li
 
 async def record(connection: Source, posts: Sequence[Recorded]) -> set[UUID]:
     """Record attempts at claimed posts in one statement; return the ids of those whose queue row had not changed."""
-    return {row["id"] for row in await _RECORD.run(connection, RECORDED.of(posts))}
+    return {row["id"] for row in await _RECORD.run(connection, RECORDED.of(posts), failing=FAILING)}
 
 
 async def release(source: Source, posts: Sequence[Claimed]) -> None:

@@ -1,11 +1,13 @@
 """Define the rows and values of the webhooks area."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from msgspec import Struct
 
+FAILING: Final = 3  # failed posts in a row; a delivery that was given up counts as so many
+HealthState = Literal["healthy", "failing", "disabled", "idle"]
 Fields = tuple[Any, ...]  # one row inside a row, in the order of its Struct's fields
 
 
@@ -24,6 +26,36 @@ class EndpointRow(Struct, frozen=True):
     created_at: datetime
 
 
+class HealthRow(Struct, frozen=True):
+    """How an endpoint responds: failures in a row, posts of the last 24 hours, the last response, and the next post."""
+
+    id: UUID
+    status: str
+    failures: int = 0
+    failing_since: datetime | None = None
+    posts: int = 0
+    delivered: int = 0
+    last_at: datetime | None = None
+    last_status: int | None = None
+    last_error: str | None = None
+    last_milliseconds: int | None = None
+    next_attempt_at: datetime | None = None
+
+    @property
+    def state(self) -> HealthState:
+        """Return the state that people see."""
+        if self.status != "active":
+            return "disabled"
+        if self.failures >= FAILING:
+            return "failing"
+        return "healthy" if self.posts else "idle"
+
+    @property
+    def success_rate(self) -> float | None:
+        """Return the share of posts that were delivered; None without posts."""
+        return self.delivered / self.posts if self.posts else None
+
+
 class HeadersRow(Struct, frozen=True):
     """The names of an endpoint's own headers, and the sealed JSON object with their values; None without any."""
 
@@ -34,13 +66,16 @@ class HeadersRow(Struct, frozen=True):
 class DeliveryRow(Struct, frozen=True):
     """The delivery of one event to one endpoint; `due_at` is None if nothing is pending.
 
-    Type and time are None if the event was purged.
+    Type and time are None if the event was purged; recipient and subject also for a sealed message.
     """
 
     event_id: UUID
     due_at: datetime | None
     type: str | None
     occurred_at: datetime | None
+    message_id: UUID | None
+    recipient: str | None
+    subject: str | None
     answer: str | None  # to the last attempt
     attempts: list[Fields]  # of AttemptRow, in their order
 

@@ -178,8 +178,8 @@ export function Skeleton({ lines = 4 }) {
 }
 
 const TONES = {
-  good: ["delivered", "verified", "active", "approved", "sent", "ok", "paid", "pass", "enabled", "deliverable", "clean", "ready", "succeeded", "enforce"],
-  bad: ["bounced", "failed", "complained", "rejected", "stopped", "firing", "suspended", "infected", "undeliverable", "fail", "mismatch", "expired", "exhausted", "disabled", "permerror", "past_due", "revoked", "untrusted"],
+  good: ["delivered", "verified", "active", "approved", "sent", "ok", "paid", "pass", "enabled", "deliverable", "clean", "ready", "succeeded", "enforce", "healthy"],
+  bad: ["bounced", "failed", "complained", "rejected", "stopped", "firing", "failing", "suspended", "infected", "undeliverable", "fail", "mismatch", "expired", "exhausted", "disabled", "permerror", "past_due", "revoked", "untrusted"],
   warn: ["deferred", "pending", "paused", "in_review", "partially_delivered", "missing", "unverified", "risky", "softfail", "temperror", "closing", "cooldown", "unscanned", "stale", "testing", "partial"],
   accent: ["queued", "accepted", "sending", "scheduled", "attempted", "processing", "invited"],
 };

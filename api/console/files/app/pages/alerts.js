@@ -11,6 +11,7 @@ const TEXTS = {
   quota_usage: ["Monthly limit", "Share of this month's messages you have used."],
   dns_drift: ["Changed DNS records", "Records of your domains that were correct before and are now missing or wrong."],
   blocklist: ["Blocklists", "Blocklists that contain an IP address or domain your email is sent from."],
+  webhook_failing: ["Failing webhooks", "Active webhook endpoints whose posts fail."],
 };
 export const ruleName = (kind) => TEXTS[kind]?.[0] ?? kind;
 const TABS = [["rules", "Rules"], ["history", "History"]];
@@ -19,7 +20,7 @@ const TABS = [["rules", "Rules"], ["history", "History"]];
 export function ruleValue(value, unit) {
   if (value === null || value === undefined) return "–";
   if (unit === "fraction") return percent(value, value < 0.01 ? 2 : 1);
-  return plural(value, unit === "lists" ? "list" : "record");
+  return plural(value, { lists: "list", endpoints: "endpoint" }[unit] ?? "record");
 }
 
 export function Alerts() {
@@ -34,15 +35,17 @@ export function Alerts() {
 /** The button that creates the default rules which the account lacks. */
 function Missing({ rules }) {
   const lacking = rules.data.vocabulary.filter((one) => !rules.data.data.some((rule) => rule.kind === one.kind));
-  const [create, { busy, error }] = useAction(() => call("POST /v1/alerts/rules"));
-  const run = async () => {
-    const made = await create();
+  const [create, { busy, error }] = useAction((one) => call("POST /v1/alerts/rules", one && { body: { kind: one.kind, threshold: one.defaults.threshold } }));
+  const run = async (one) => {
+    const made = await create(one);
     if (made === undefined) return;
-    toast(`${plural(made.data.length, "rule")} created`);
+    toast(one ? `“${ruleName(one.kind)}” created` : `${plural(made.data.length, "rule")} created`);
     rules.reload();
   };
   if (lacking.length === 0) return null;
-  return html`<div class="stack-tight"><${Button} kind="primary" icon="plus" role="member" busy=${busy} onClick=${run}>Create the default rules<//><${ErrorNote} error=${error} /></div>`;
+  const presets = lacking.some((one) => one.preset);
+  return html`<div class="stack-tight"><div class="row">${lacking.filter((one) => !one.preset).map((one) => html`<${Button} key=${one.kind} icon="plus" role="member" busy=${busy} onClick=${() => run(one)}>Add “${ruleName(one.kind)}”<//>`)}
+    ${presets && html`<${Button} kind="primary" icon="plus" role="member" busy=${busy} onClick=${() => run()}>Create the default rules<//>`}</div><${ErrorNote} error=${error} /></div>`;
 }
 
 function Rules({ rules, units }) {

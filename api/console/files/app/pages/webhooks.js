@@ -2,11 +2,12 @@
 import { usePages } from "../core/api.js";
 import { go, useAskedForNew } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { Button, Chip, Empty, Menu, PageHead, SecretDialog, Time } from "../core/ui.js";
+import { Button, Empty, Menu, PageHead, SecretDialog } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { html, useState } from "../core/view.js";
 import { shellWord } from "../parts/snippets.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "../parts/webhook_form.js";
+import { HealthChip, LastResponse, successShare } from "../parts/webhook_health.js";
 import { filtersInWords } from "../parts/webhook_options.js";
 
 const loadChecker = () => import("../parts/signature_checker.js");
@@ -46,12 +47,11 @@ function columns(setOpen) {
     { text: "Delete", icon: "trash-2", danger: true, onSelect: () => setOpen({ kind: "delete", row }) },
   ];
   return [
-    { title: "URL", cell: (row) => html`<span class="wrap">${row.url}</span>` },
-    { title: "Description", cell: (row) => (row.description ? html`<span class="wrap">${row.description}</span>` : html`<span class="soft">–</span>`) },
-    { title: "Events", cell: (row) => html`<span title=${row.eventTypes.join(", ")}>${typesInWords(row.eventTypes)}</span>` },
-    { title: "Limited to", cell: (row) => html`<span class=${filtersInWords(row) ? "wrap" : "soft"}>${filtersInWords(row) || "–"}</span>` },
-    { title: "State", cell: (row) => html`<${Chip}>${row.status}<//>` },
-    { title: "Created", cell: (row) => html`<${Time} at=${row.createdAt} relative />` },
+    { title: "URL", cell: (row) => html`<span class="wrap">${row.url}</span>${row.description && html`<div class="small soft wrap">${row.description}</div>`}` },
+    { title: "Events", cell: (row) => html`<span title=${row.eventTypes.join(", ")}>${typesInWords(row.eventTypes)}</span>${filtersInWords(row) && html`<div class="small soft wrap">${filtersInWords(row)}</div>`}` },
+    { title: "State", cell: (row) => html`<${HealthChip} health=${row.health} />` },
+    { title: "Delivered, 24 h", end: true, cell: (row) => successShare(row.health) },
+    { title: "Last response", cell: (row) => html`<${LastResponse} last=${row.health.lastResponse} />` },
     { title: "Test", hideTitle: true, button: true, end: true, cell: (row) => html`<${TestButton} row=${row} />` },
     { title: "Actions", hideTitle: true, end: true, cell: (row) => html`<${Menu} label=${`Actions of ${row.url}`} items=${items(row)} />` },
   ];

@@ -1,7 +1,8 @@
 // One delivery of a webhook: the exact request and answer of each attempt.
 import { call, useAction, useCall } from "../core/api.js";
+import { href } from "../core/router.js";
 import { Button, Card, Chip, Code, CopyLine, ErrorNote, Facts, Notice, Skeleton, Time, toast } from "../core/ui.js";
-import { duration, html, plural, useEffect, useState } from "../core/view.js";
+import { duration, html, plural, undirected, useEffect, useState } from "../core/view.js";
 import { SignatureChecker } from "./signature_checker.js";
 
 const PENDING_POLL_MS = 2000;
@@ -30,6 +31,9 @@ export function DeliveryDetail({ endpoint, id, onReplayed, onClose }) {
       ["State", html`<${Chip}>${delivery.state}<//>`],
       ["Delivery id", html`<${CopyLine} text=${delivery.id} />`],
       ["Event", html`<${Time} at=${delivery.createdAt} />`],
+      delivery.recipient && ["Recipient", html`<span class="wrap">${delivery.recipient}</span>`],
+      delivery.subject !== null && ["Subject", html`<span class="wrap">${undirected(delivery.subject) || "(no subject)"}</span>`],
+      delivery.messageId && ["Message", html`<a href=${href(`/messages/${delivery.messageId}`)}>Open its waybill</a>`],
       delivery.nextAttemptAt && ["Next try", html`<${Time} at=${delivery.nextAttemptAt} relative />`],
       delivery.error && ["Last error", html`<span class="bad">${delivery.error}</span>`],
     ]} />

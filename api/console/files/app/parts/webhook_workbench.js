@@ -3,9 +3,10 @@ import { call, useAction, useCall, usePages } from "../core/api.js";
 import { go, location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, CopyLine, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, TextField, Time, toast } from "../core/ui.js";
-import { classes, html, instant, localTime, number, serviceNow, useState } from "../core/view.js";
+import { classes, html, instant, localTime, number, serviceNow, undirected, useState } from "../core/view.js";
 import { EVENT_TYPES } from "./webhook_event_types.js";
 import { DeliveryDetail } from "./webhook_exchange.js";
+import { FailingNotice, healthFacts } from "./webhook_health.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "./webhook_form.js";
 
 const loadChecker = () => import("./signature_checker.js");
@@ -17,7 +18,7 @@ const MAX_REPLAYS = 1000;
 
 /** The page of one endpoint. */
 export function Webhook({ id }) {
-  const { data: row, error, reload } = useCall("GET /v1/webhooks/{id}", { path: { id } });
+  const { data: row, error, reload } = useCall("GET /v1/webhooks/{id}", { path: { id } }, { pollMs: true });
   if (!row) return html`<${PageHead} title="Webhook endpoint" back=${["/webhooks", "Webhooks"]} />${error ? html`<${ErrorNote} error=${error} retry=${reload} />` : html`<${Skeleton} />`}`;
   return html`<${Workbench} row=${row} reload=${reload} />`;
 }
@@ -41,10 +42,11 @@ function Workbench({ row, reload }) {
     deliveries.reload({ keep: true });
   };
   const actions = html`<${TestButton} row=${row} onDone=${tested} /><${Button} icon="pencil" role="member" onClick=${() => setOpen("edit")}>Edit<//><${Menu} label="More actions" items=${items} />`;
-  return html`<${PageHead} title=${row.url} lead=${row.description || undefined} back=${["/webhooks", "Webhooks"]} chip=${html`<${Chip}>${row.status}<//>`} actions=${actions} />
+  return html`<${PageHead} title=${row.url} lead=${row.description || undefined} back=${["/webhooks", "Webhooks"]} chip=${html`<${Chip}>${row.health.state}<//>`} actions=${actions} />
     <div class="stack">
+      <${FailingNotice} health=${row.health} />
       ${row.status === "disabled" && html`<${Notice} tone="warn" title="The endpoint is disabled.">Someone on your team or an API key disabled it. It gets no new events. Edit it to activate it again, then fetch what it missed from <code>GET /v1/events</code>.<//>`}
-      <${Card} title="Endpoint"><${Facts} items=${[["Events", html`<span class="wrap" title=${row.eventTypes.join(", ")}>${row.eventTypes.length ? row.eventTypes.join(", ") : typesInWords(row.eventTypes)}</span>`], ...(row.domains.length ? [["Domains", html`<span class="wrap">${row.domains.join(", ")}</span>`]] : []), ...(row.streams.length ? [["Streams", html`<span class="wrap">${row.streams.join(", ")}</span>`]] : []), ...(row.headerNames.length ? [["Headers", html`<span class="wrap mono">${row.headerNames.join(", ")}</span>`]] : []), ...(row.includeMetadata ? [["Body", "With tags and metadata"]] : []), ["Id", html`<${CopyLine} text=${row.id} />`], ["Created", html`<${Time} at=${row.createdAt} />`]]} />
+      <${Card} title="Endpoint"><${Facts} items=${[["Events", html`<span class="wrap" title=${row.eventTypes.join(", ")}>${row.eventTypes.length ? row.eventTypes.join(", ") : typesInWords(row.eventTypes)}</span>`], ...(row.domains.length ? [["Domains", html`<span class="wrap">${row.domains.join(", ")}</span>`]] : []), ...(row.streams.length ? [["Streams", html`<span class="wrap">${row.streams.join(", ")}</span>`]] : []), ...(row.headerNames.length ? [["Headers", html`<span class="wrap mono">${row.headerNames.join(", ")}</span>`]] : []), ...(row.includeMetadata ? [["Body", "With tags and metadata"]] : []), ...healthFacts(row.health), ["Id", html`<${CopyLine} text=${row.id} />`], ["Created", html`<${Time} at=${row.createdAt} />`]]} />
         ${row.warnings.map((one) => html`<p class="warn small" key=${one.field}>${one.message}</p>`)}<//>
       <section class="stack-tight" aria-label="Deliveries"><div class="row-wide"><h2>Deliveries</h2><${Button} icon="rotate-ccw" role="member" onClick=${() => setOpen("replay")}>Replay several<//></div>
         <${Filters} filters=${filters} />
@@ -92,7 +94,8 @@ function DeliveryList({ state, chosen, filtered, row, onTested }) {
     <${ErrorNote} error=${error} retry=${reload} />
     <ul aria-label="Deliveries">${rows.map((one) => html`<li key=${one.id}><button type="button" class="delivery-pick" aria-current=${one.id === chosen ? "true" : undefined} onClick=${() => setQuery({ delivery: one.id })}>
       <span class="row-wide"><span class="strong">${one.type ?? "event no longer stored"}</span><${Chip}>${one.state}<//></span>
-      <span class="row-wide soft small"><${Time} at=${one.createdAt} /><span class=${classes("numeric", one.state === "failed" && "bad")}>${outcome(one)}</span></span></button></li>`)}</ul>
+      <span class="row-wide soft small"><${Time} at=${one.createdAt} /><span class=${classes("numeric", one.state === "failed" && "bad")}>${outcome(one)}</span></span>
+      ${one.recipient && html`<span class="cut small" title=${`${one.recipient}: ${one.subject}`}>${one.recipient}<span class="soft"> · ${undirected(one.subject) || "(no subject)"}</span></span>`}</button></li>`)}</ul>
     <div class="table-foot"><span>${number(rows.length)} shown</span>${next && html`<${Button} busy=${loading} onClick=${next}>Show more<//>`}</div>
   </div>`;
 }
