@@ -156,6 +156,7 @@ def test_outlook_gets_cells_for_columns_and_a_fixed_width() -> None:
 
     assert 'width="600"' in cells[0]
     assert [part.split('"')[1] for one in cells[1:] for part in one.split("<td width=")[1:]] == ["276", "138", "138"]
+    assert "Arial" in next(one for one in page.comments if "<style" in one)
     shown = "".join(one.removeprefix("[if mso]>").removesuffix("<![endif]") for one in page.comments if "td" in one)
     assert shown.count("<table") == shown.count("</table")
     assert shown.count("<td") == shown.count("</td")

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from engine.mail.blocks import colors, inline
-from engine.mail.blocks.look import Look, style_sheet
+from engine.mail.blocks.look import Look, style_sheets
 from engine.mail.blocks.types import (
     Align,
     Block,
@@ -81,13 +81,15 @@ def page(document: BlockDocument, look: Look, images: Mapping[str, PlacedImage])
 def _head(look: Look) -> str:
     """Return the head. It has no title: that of an email is its subject (HTML, 4.2.2)."""
     scheme = "light dark" if look.dark else "dark"
+    sheets = "".join(f"<style>\n{sheet}\n</style>\n" for sheet in style_sheets(look))
     return (
         '<head>\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         '<meta name="x-apple-disable-message-reformatting">\n'
         '<meta name="format-detection" content="telephone=no,date=no,address=no,email=no">\n'
         f'<meta name="color-scheme" content="{scheme}">\n<meta name="supported-color-schemes" content="{scheme}">\n'
         "<!--[if mso]><xml><o:OfficeDocumentSettings><o:PixelsPerInch>96</o:PixelsPerInch></o:OfficeDocumentSettings>"
-        f"</xml><![endif]-->\n<style>\n{style_sheet(look)}\n</style>\n</head>\n"
+        f"</xml><style>h1,h2,h3,p,a,li{{font-family:{look.outlook_font}!important}}</style><![endif]-->\n"
+        f"{sheets}</head>\n"
     )
 
 

@@ -1,5 +1,6 @@
 """Turn a theme into the styles of an email: typeface, colors, and their dark forms. Pure."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -7,11 +8,13 @@ from msgspec import Struct
 from engine.mail.blocks import colors
 from engine.mail.blocks.types import BlockTheme
 
-FONTS: Final = {  # installed on the systems that people read mail on; Outlook reads the first that it knows
+FONTS: Final = {  # installed on the systems that people read mail on
     "sans": "-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif",
     "serif": "Georgia,'Times New Roman',serif",
     "mono": "Menlo,Consolas,'Courier New',monospace",
 }
+# Outlook on Windows shows Times New Roman where the first name of a list is unknown to it.
+OUTLOOK_FONTS: Final = {"sans": "Arial,sans-serif", "serif": "Georgia,serif", "mono": "Consolas,monospace"}
 _DARK_BACKGROUND: Final = "#101216"
 _DARK_SURFACE: Final = "#1b1e24"
 _DARK_TEXT: Final = "#e7e9ee"
@@ -33,6 +36,7 @@ class Look(Struct, frozen=True):
     """The styles of an email. `dark` is None for a theme that is dark already."""
 
     font: str
+    outlook_font: str
     width: int
     accent: str
     light: Palette
@@ -57,11 +61,14 @@ def look_of(theme: BlockTheme) -> Look:
     light = _palette(theme.background, theme.surface, theme.text, theme.accent)
     is_dark = colors.luminance(theme.surface) < _DARK_BELOW
     dark = None if is_dark else _palette(_DARK_BACKGROUND, _DARK_SURFACE, _DARK_TEXT, theme.accent)
-    return Look(FONTS[theme.font], theme.width, theme.accent, light, dark)
+    return Look(FONTS[theme.font], OUTLOOK_FONTS[theme.font], theme.width, theme.accent, light, dark)
 
 
-def style_sheet(look: Look) -> str:
-    """Return the rules for phones and dark mode; the email is complete without them."""
+def style_sheets(look: Look) -> Iterator[str]:
+    """Yield the rules for phones and dark mode; the email is complete without them.
+
+    The form for Outlook on the web stands apart: its selectors are unknown to Gmail, which may remove the whole sheet.
+    """
     rules = [
         f":root{{color-scheme:{'light dark' if look.dark else 'dark'}}}",
         "table{border-collapse:separate}",
@@ -73,10 +80,10 @@ def style_sheet(look: Look) -> str:
         "}",
     ]
     if look.dark is not None:
-        dark = _dark_rules(look.dark)
-        rules += ["@media (prefers-color-scheme:dark){", *dark, "}"]
-        rules += [f"[data-ogsc] {rule}" for rule in dark]  # how Outlook on the web and on phones marks dark mode
-    return "\n".join(rules)
+        rules += ["@media (prefers-color-scheme:dark){", *_dark_rules(look.dark), "}"]
+    yield "\n".join(rules)
+    if look.dark is not None:
+        yield "\n".join(f"[data-ogsc] {rule}" for rule in _dark_rules(look.dark))
 
 
 def _dark_rules(dark: Palette) -> list[str]:
