@@ -15,6 +15,7 @@ from engine.sending.images.types import MAX_PIXELS, MAX_SIDE, MAX_UPLOAD_BYTES, 
 
 _FORMATS: Final = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
 _MAX_FRAMES: Final = 200
+_SCALABLE: Final = frozenset({"RGB", "RGBA", "L", "LA", "CMYK"})
 _OPTIONS: Final[dict[str, dict[str, int | bool]]] = {
     "PNG": {"optimize": True},
     "JPEG": {"quality": 88, "optimize": True, "progressive": True},
@@ -74,9 +75,11 @@ def _encoded(image: Image.Image) -> EncodedImage:
     kind = str(image.format)
     if kind in {"GIF", "WEBP"} and getattr(image, "n_frames", 1) > 1:
         return _animation(image, kind)
-    upright = ImageOps.exif_transpose(image)  # the metadata that says how to turn it is dropped
-    picture = upright.convert("RGB" if kind == "JPEG" else "RGBA")
-    picture.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
+    mode = "RGB" if kind == "JPEG" else "RGBA"
+    # Scaled before anything copies it: a JPEG is then decoded at a fraction of its size. Palettes can't be scaled.
+    small = image if image.mode in _SCALABLE else image.convert(mode)
+    small.thumbnail((MAX_SIDE, MAX_SIDE), Image.Resampling.LANCZOS)
+    picture = ImageOps.exif_transpose(small).convert(mode)  # the metadata that says how to turn it is dropped
     if kind != "JPEG" and picture.getchannel("A").getextrema() == (255, 255):
         picture = picture.convert("RGB")
     fresh = Image.new(picture.mode, picture.size)  # without metadata

@@ -21,8 +21,8 @@ from engine.store.database_clock import new_time
 
 WHAT: Final = "image"
 _MAX_NAMED: Final = 10  # templates and broadcasts in the message of an error
-# Decoding takes up to 160 MB and two seconds.
-_DECODING = ConcurrencyLimiter("decoding of images", at_once=2, each=1)
+# The largest PNG takes 160 MB and two seconds, the largest WebP three times that memory: one at a time.
+_DECODING = ConcurrencyLimiter("decoding of images", at_once=1, each=1)
 _DECODING_WAIT_S: Final = 20.0
 
 
