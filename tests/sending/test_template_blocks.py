@@ -124,6 +124,9 @@ async def test_a_preview_shows_values_and_images_by_their_web_address(api: Api, 
     assert unsaved.json["html"] == saved.json["html"]
     assert "Hello &lt;Ann&gt;" in saved.json["html"]
     assert f'src="{url}"' in saved.json["html"]
+    assert "Hello {{name}}" in unsaved.json["source"]["html"]
+    assert unsaved.json["source"]["text"].startswith("Hello {{name}}\n")
+    assert saved.json["source"] is None
     assert f'src="cid:{image}"' in stored["html"]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET, structs
 
 from api.areas.templates.schemas import (
+    BlockSource,
     Preview,
     PreviewIn,
     Template,
@@ -177,11 +178,13 @@ async def preview_unsaved(call: Call, body: UnsavedPreviewIn) -> Preview:
     """Check and render content that is never stored."""
     content = await _content(call, body, for_browser=True)
     layout = await templates_service.layout_named(call.services.pool, call.account_id, content.layout)
+    source = None if body.blocks is None else BlockSource(html=content.html or "", text=content.text or "")
 
     def preview() -> Preview:
         checked = rules.checked(content, layout)
         version = rules.version_with(checked)
-        return preview_of(version, body.values or {}, body.data, warnings=checked.warnings, field="values")
+        shown = preview_of(version, body.values or {}, body.data, warnings=checked.warnings, field="values")
+        return structs.replace(shown, source=source)
 
     return await _run_preview(preview, in_thread=bool(body.data) or rules.is_large(content))
 

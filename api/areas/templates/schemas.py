@@ -257,6 +257,13 @@ class UnsavedPreviewIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     data: Data | None = None
 
 
+class BlockSource(Struct, kw_only=True):
+    """The content that blocks make, with its variables not yet replaced."""
+
+    html: str
+    text: str
+
+
 class Preview(Struct, kw_only=True):
     """The rendered message. Content that is not stored has neither template nor version."""
 
@@ -266,3 +273,4 @@ class Preview(Struct, kw_only=True):
     html: str | None
     text: str | None
     warnings: list[Notice]
+    source: BlockSource | None = None
