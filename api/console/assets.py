@@ -28,8 +28,9 @@ POLICY: Final = (
     " require-trusted-types-for 'script'; trusted-types 'none'"
 )
 # The frame shows the HTML of a mail. Its sandbox gives it an origin of its own: it can't read the console or cookies.
+# It may load the images that accounts uploaded for their emails: they are public, and the same for all readers.
 FRAME_POLICY: Final = (
-    "sandbox allow-scripts; default-src 'none'; script-src {origin}; style-src 'unsafe-inline'; img-src data:;"
+    "sandbox allow-scripts; default-src 'none'; script-src {origin}; style-src 'unsafe-inline'; img-src data: {images};"
     " form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
 )
 # As above, and pictures of other hosts: only for a mail whose reader asked for them.
@@ -144,12 +145,13 @@ class MailFrame:
         page = (FILES / "frame.html").read_text("utf-8").replace("{{base}}", base)
         self._file = StaticFile.of(page.encode(), ".html")
         self._policy = policy
+        self._images = f"{prefix(public_url)}/images/"
         self._fallback = f"{parts.scheme}://{parts.netloc}"
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
         """Answer with the frame's page; 'self' means nothing in a sandbox, so the policy names the origin."""
         origin = _origin(request) or self._fallback
-        serve(request, response, self._file, policy=self._policy.format(origin=origin))
+        serve(request, response, self._file, policy=self._policy.format(origin=origin, images=origin + self._images))
         response.set_header("X-Frame-Options", "SAMEORIGIN")
 
 

@@ -17,7 +17,8 @@ MAX_FIRST_LOAD_BYTES = 60_000  # compressed: start page, styles, vendor module, 
 MAX_FIRST_SCRIPTS = 12
 MAX_PAGE_BYTES = 15_000
 MAX_FACE_BYTES = 110_000  # both subsets; the first load above is without the one that it preloads
-_IMPORTED = re.compile(r"""^(?:import|export)\b[^;]*?\bfrom\s+"(\.[^"]+)";|^import\s+"(?:\.[^"]+)";""", re.MULTILINE)
+MAX_COMPOSER_BYTES = 40_000  # loaded only when a person composes by blocks
+_IMPORTED = re.compile(r"""^(?:(?:import|export)\b[^;]*?\bfrom|import)\s+"(\.[^"]+)";""", re.MULTILINE)
 
 
 def test_vendored_libraries_are_as_published() -> None:
@@ -85,6 +86,17 @@ def test_a_later_page_is_small_with_all_that_it_imports() -> None:
     assert {name: size for name, size in octets.items() if size > MAX_PAGE_BYTES} == {}
 
 
+def test_the_composer_is_small_and_loads_only_when_it_is_opened() -> None:
+    known = assets.files().by_path
+    first = imported("app/main.js", known, set())
+    parts = {name for name in known if name.startswith("app/parts/composer")}
+    pages = set[str]().union(*(imported(name, known, set()) for name in known if name.startswith("app/pages/")))
+    assert not parts & pages
+    loaded = set[str]().union(*(imported(name, known, set()) for name in parts if name.endswith(".js"))) - first
+    octets = sum(len(known[name].content) for name in loaded | parts)
+    assert octets <= MAX_COMPOSER_BYTES, octets
+
+
 def test_comments_are_not_served() -> None:
     module = (
         b"// one\nimport a;\n/** two\n * lines\n */\nconst b = 'https://x'; // three\n  /* four */\n/* five */ let c;\n"
@@ -144,7 +156,7 @@ async def test_the_mail_frame_has_an_origin_of_its_own(api: Api) -> None:
     answer = await api.get("/console-frame")
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("sandbox allow-scripts; default-src 'none'; script-src http://127.0.0.1:")
-    assert "img-src data:;" in policy
+    assert re.search(r"img-src data: http://127\.0\.0\.1:\d+/images/;", policy)
     remote = await api.get("/console-frame/remote-images")
-    assert "img-src data: https:;" in remote.headers["content-security-policy"]
+    assert "img-src data: https: http://127.0.0.1:" in remote.headers["content-security-policy"]
     assert "unsafe-inline" not in policy.replace("style-src 'unsafe-inline'", "")

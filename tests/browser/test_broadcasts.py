@@ -41,6 +41,7 @@ async def test_a_broadcast_is_written_and_previewed_for_a_contact(
     await shown.get_by_label("Name", exact=True).fill("November")
     await shown.get_by_label("Audience").select_option(f"list {audience}")
     await shown.get_by_label("Subject", exact=True).fill("News for {{name}}")
+    await shown.get_by_role("button", name="HTML", exact=True).click()
     await shown.get_by_role("textbox", name="HTML").fill("<h1>Dear {{name}}</h1>")
     await expect(shown.frame_locator("iframe").get_by_role("heading")).to_have_text("Dear Ann 1")
     await shown.get_by_role("button", name="Save draft").first.click()

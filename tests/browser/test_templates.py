@@ -31,7 +31,7 @@ async def changed(api: Api, user: ConsoleUser, **fields: object) -> None:
 
 async def test_a_template_is_written_with_a_preview_and_found_again(page: ConsolePage) -> None:
     shown = page.page
-    await page.go("/templates/new")
+    await page.go("/templates/new?start=html")
     await shown.get_by_label("Id", exact=True).fill("welcome")
     await shown.get_by_label("Subject", exact=True).fill("Hi {{first}}")
     await shown.get_by_role("textbox", name="HTML").fill("<h1>Dear {{first}}</h1>")
@@ -48,7 +48,7 @@ async def test_a_template_is_written_with_a_preview_and_found_again(page: Consol
 
 async def test_a_fault_is_marked_at_its_line(page: ConsolePage) -> None:
     shown = page.page
-    await page.go("/templates/new")
+    await page.go("/templates/new?start=html")
     editor = shown.get_by_role("textbox", name="HTML")
     await editor.fill("<p>one</p>\n{{#open}}\n")
     await expect(editor).to_have_attribute("aria-invalid", "true")
@@ -59,7 +59,7 @@ async def test_a_fault_is_marked_at_its_line(page: ConsolePage) -> None:
 
 async def test_tab_indents_and_esc_leaves_the_editor(page: ConsolePage) -> None:
     shown = page.page
-    await page.go("/templates/new")
+    await page.go("/templates/new?start=html")
     editor = shown.get_by_role("textbox", name="HTML")
     await editor.fill("<p>")
     await editor.press("Home")
@@ -239,3 +239,20 @@ async def test_a_mail_with_a_background_and_no_dark_colours_stays_light(
     await expect(page.page.get_by_role("button", name="Light", exact=True)).to_be_visible()
     await expect(page.page.frame_locator("iframe").locator("html")).to_have_css("color-scheme", scheme)
     await expect(page.page.locator("iframe")).to_have_class(re.compile("dark" if scheme == "dark" else "^mail-frame$"))
+
+
+async def test_the_dark_preview_has_the_dark_colours_of_the_mail(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    html = (
+        "<style>p { color: rgb(1, 2, 3) } @media (prefers-color-scheme: dark) { p { color: rgb(4, 5, 6) } }"
+        " @media screen and (prefers-color-scheme: light) { p { background: rgb(7, 8, 9) } }</style><p>Hi</p>"
+    )
+    await published(served, user, html=html, text=None)
+    await page.go("/templates/receipt")
+    text = page.page.frame_locator("iframe").locator("p")
+    await expect(text).to_have_css("color", "rgb(1, 2, 3)")
+    await expect(text).to_have_css("background-color", "rgb(7, 8, 9)")
+    await page.page.get_by_role("button", name="Dark", exact=True).click()
+    await expect(text).to_have_css("color", "rgb(4, 5, 6)")
+    await expect(text).to_have_css("background-color", "rgba(0, 0, 0, 0)")

@@ -3,6 +3,8 @@
 "use strict";
 
 const remoteAllowed = location.pathname.endsWith("/remote-images");
+const IMAGES = `${location.origin}${location.pathname.split("/console-frame")[0]}/images/`;
+const UPLOADED = /\/images\/([0-9a-f]{64}\.[a-z]{3,4})$/; // an image of an account, named by the hash of its content
 
 // A fragment has no body, but the look of a mail may depend on these attributes of its body tag.
 const BODY_TAG = /<body\b((?:"[^"]*"|'[^']*'|[^>"'])*)>/i;
@@ -43,6 +45,7 @@ addEventListener("message", (event) => {
   document.documentElement.style.colorScheme = isDark ? "dark" : "light";
   const parsed = fragment(html);
   for (const element of parsed.querySelectorAll(REMOVED)) element.remove();
+  takeUploaded(parsed);
   if (!remoteAllowed) dropRemote(parsed);
   const body = fragment(`<div${BODY_TAG.exec(html)?.[1] ?? ""}></div>`).firstElementChild;
   for (const name of LOOKS) {
@@ -50,16 +53,34 @@ addEventListener("message", (event) => {
     else document.body.removeAttribute(name);
   }
   document.body.replaceChildren(parsed);
+  for (const style of document.body.querySelectorAll("style")) followScheme(style.sheet?.cssRules ?? []);
   report();
   new ResizeObserver(report).observe(document.body);
 });
+
+// The reader of the preview chooses the scheme; a media query would follow the system instead.
+function followScheme(rules) {
+  for (const rule of rules) {
+    if (rule.media) rule.media.mediaText = rule.media.mediaText.replace(/\(prefers-color-scheme: (dark|light)\)/g, (_, scheme) => ((scheme === "dark") === isDark ? "(min-width: 0px)" : "(max-width: 0px)"));
+    followScheme(rule.cssRules ?? []);
+  }
+}
+
+// The address of an uploaded image has the public host of the service; the console may be open at another one.
+function takeUploaded(content) {
+  for (const image of content.querySelectorAll("img[src]")) {
+    const found = URL.canParse(image.getAttribute("src")) && UPLOADED.exec(new URL(image.getAttribute("src")).pathname);
+    if (found) image.setAttribute("src", IMAGES + found[1]);
+  }
+}
 
 // The policy refuses what is of other hosts; without the attributes the browser does not even try, nor warn.
 const REMOTE = ["src", "srcset", "background", "poster"];
 function dropRemote(content) {
   for (const element of content.querySelectorAll(REMOTE.map((name) => `[${name}]`).join())) {
     for (const name of REMOTE) {
-      if (element.hasAttribute(name) && !/^data:image\//i.test(element.getAttribute(name).trim())) element.removeAttribute(name);
+      const isOwn = /^data:image\//i.test(element.getAttribute(name)?.trim()) || (name === "src" && element.getAttribute(name)?.startsWith(IMAGES));
+      if (element.hasAttribute(name) && !isOwn) element.removeAttribute(name);
     }
   }
 }

@@ -1,6 +1,6 @@
 // Broadcasts: the list, and one with its progress and controls. The editor is in broadcast_editor.js.
 import { call, useAction, useCall, usePages } from "../core/api.js";
-import { go, href } from "../core/router.js";
+import { go, href, location, setQuery } from "../core/router.js";
 import { Button, Card, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, Figures, Menu, Notice, PageHead, SelectField, Skeleton, Time, toast } from "../core/ui.js";
 import { isDark } from "../core/shell.js";
 import { Table } from "../core/table.js";
@@ -50,11 +50,13 @@ function RowProgress({ id }) {
   return html`<div class="row-progress"><${ProgressBar} label=${`Progress of ${data.name}`} value=${done} max=${data.counts.recipients} /><span class="soft small numeric">${number(done)} of ${number(data.counts.recipients)}</span></div>`;
 }
 
+/** The page of a broadcast; `?open=test` opens it with the dialog of a test. */
 export function Broadcast({ id }) {
   const [pollMs, setPollMs] = useState(true);
   const state = useCall("GET /v1/broadcasts/{id}", { path: { id } }, { pollMs });
   useEffect(() => setPollMs(state.data?.status === "sending" ? WATCH_MS : true), [state.data?.status]);
-  const [dialog, setDialog] = useState(null);
+  const [dialog, setDialog] = useState(location.peek().query.get("open") === "test" ? "test" : null);
+  useEffect(() => setQuery({ open: null }), []); // a reload asks for no second test
   const back = ["/broadcasts", "Broadcasts"];
   const one = state.data;
   if (!one && state.error) return html`<${PageHead} title="Broadcast" back=${back} /><${ErrorNote} error=${state.error} retry=${state.reload} />`;
@@ -68,7 +70,7 @@ export function Broadcast({ id }) {
       ${one.status !== "draft" && html`<${Progress} broadcast=${one} />`}
       <div class="columns"><${Settings} broadcast=${one} /><${Sample} id=${id} broadcast=${one} /></div></div>
     ${dialog === "send" && html`<${SendDialog} broadcast=${one} onClose=${close} />`}
-    ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${one.name}`} send=${({ to }) => call("POST /v1/broadcasts/{id}/test", { path: { id }, body: { to } })} onClose=${() => close(false)}><p class="soft">The unsubscribe link in a test has no effect. If a recipient is a contact, the contact's values are used.</p><//>`}
+    ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${one.name}`} send=${({ to }) => call("POST /v1/broadcasts/{id}/test", { path: { id }, body: { to } })} next=${{ text: one.status === "draft" ? "Send or schedule" : "Change the time", onSelect: () => setDialog("send") }} onClose=${() => close(false)}><p class="soft">The unsubscribe link in a test has no effect. If a recipient is a contact, the contact's values are used.</p><//>`}
     ${dialog === "cancel" && html`<${Confirm} title=${one.counts.waiting && one.startedAt ? `Cancel ${one.name} for ${plural(one.counts.waiting, "person", "people")}?` : `Cancel the broadcast ${one.name}?`} confirm="Cancel broadcast" action=${() => call("POST /v1/broadcasts/{id}/cancel", { path: { id } })} onClose=${close}>Messages already accepted are still delivered. Nobody else gets it, and you can't resume it.<//>`}
     ${dialog === "delete" && html`<${Confirm} title=${`Delete the broadcast ${one.name}?`} confirm="Delete broadcast" action=${() => call("DELETE /v1/broadcasts/{id}", { path: { id } })} onClose=${(done) => { setDialog(null); if (done) { toast("Broadcast deleted"); go("/broadcasts"); } }}>Its content is deleted with it.<//>`}`;
 }
@@ -147,11 +149,12 @@ function Audience({ broadcast }) {
   return html`<a href=${href(to)}>${found?.name ?? broadcast.list ?? broadcast.segment}</a>${found?.contacts != null ? `, ${plural(found.contacts, "contact")}` : ""}`;
 }
 
-/** The message as one contact gets it. */
+/** The message as one contact gets it: the first of the list, until another one is chosen. */
 function Sample({ id, broadcast }) {
-  const [contact, setContact] = useState("");
-  const state = useCall("GET /v1/broadcasts/{id}/preview", { path: { id }, query: { contact } });
+  const [chosen, setContact] = useState(null);
   const contacts = useCall("GET /v1/contacts", { query: { limit: 20, list: broadcast.list }, quiet: true });
+  const contact = chosen ?? contacts.data?.data[0]?.id ?? "";
+  const state = useCall("GET /v1/broadcasts/{id}/preview", { path: { id }, query: { contact } }, { skip: contacts.loading && !contacts.data });
   const options = [["", "No contact (fields stay empty)"], ...(contacts.data?.data ?? []).map((one) => [one.id, one.email])];
   return html`<${Card} title="Preview for a contact"><div class="stack">
     <${SelectField} label="Contact" value=${contact} onValue=${setContact} options=${options} />

@@ -4,6 +4,7 @@ import { go, href, location, setQuery } from "../core/router.js";
 import { Button, Card, Chip, Code, Confirm, CopyLine, Empty, ErrorNote, Facts, fieldError, Form, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { bytes, html, plural, useEffect, useState } from "../core/view.js";
 import { csvText } from "../parts/csv_text.js";
+import { base64, sameOrigin } from "../parts/file_content.js";
 import { snippet } from "../parts/snippets.js";
 
 const TABS = [["codes", "Codes"], ["settings", "Branding"], ["checks", "Address checks"]];
@@ -147,16 +148,6 @@ function LookForm({ known, onSaved }) {
     <p class="sample-code numeric">${"1234567890".slice(0, Number(codeLength))}</p>
     <p>The code is valid for 10 min and works once.</p>
   </div><//></div>`;
-}
-
-/** Return the path of an address of this service, so that the policy's 'self' covers it behind any proxy. */
-const sameOrigin = (url) => new URL(url, window.location.href).pathname;
-
-async function base64(file) {
-  const octets = new Uint8Array(await file.arrayBuffer());
-  let text = "";
-  for (let at = 0; at < octets.length; at += 32_768) text += String.fromCharCode(...octets.subarray(at, at + 32_768));
-  return btoa(text);
 }
 
 const MAX_ADDRESSES = 100;

@@ -7,6 +7,8 @@ import { Table } from "../core/table.js";
 import { html, number, useState } from "../core/view.js";
 
 const loadPlot = () => import("../parts/plot.js");
+const loadComposer = () => import("../parts/composer.js");
+const EMAIL = { version: 1, theme: {}, blocks: [{ id: "b1", type: "heading", text: "Hello {{name}}" }, { id: "b2", type: "text", text: "Your order is on its **way**." }, { id: "b3", type: "button", text: "Track the parcel", url: "https://shop.example/orders" }, { id: "b4", type: "columns", columns: [{ blocks: [{ id: "b5", type: "list", items: ["One lamp", "Two bulbs"] }] }, { blocks: [] }] }, { id: "b6", type: "divider" }, { id: "b7", type: "footer", text: "Shop Ltd. · [Unsubscribe]({{unsubscribe_url}})" }] };
 const WORDS = ["delivered", "bounced", "deferred", "queued", "canceled", "verified", "in_review", "firing"];
 const ROWS = [{ id: "msg_1", subject: "Receipt", status: "delivered", octets: 12_345 }, { id: "msg_2", subject: "A subject that is rather long, as subjects of mails tend to be when people write them", status: "bounced", octets: 987 }];
 const COLUMNS = [{ title: "Subject", cell: (row) => row.subject }, { title: "Status", cell: (row) => html`<${Chip}>${row.status}<//>` }, { title: "Octets", end: true, cell: (row) => number(row.octets) }];
@@ -18,6 +20,7 @@ export function Components() {
   const [text, setText] = useState("");
   const [tab, setTab] = useState("one");
   const [chosen, setChosen] = useState(new Set());
+  const [email, setEmail] = useState(EMAIL);
   const close = () => setOpen(null);
   const empty = { rows: [], loading: false, error: null };
   return html`<${PageHead} title="Components" lead="Every part that pages are made of, in its states." actions=${html`<${Button}>Action<//><${Button} kind="primary" icon="plus">Main action<//>`} />
@@ -42,6 +45,7 @@ export function Components() {
       <${Table} label="Failed" columns=${COLUMNS} state=${{ ...empty, error: REFUSED, reload: () => {} }} />
     </section>
     <${Card} title="Plot"><${Lazy} load=${loadPlot} name="Plot" label="Messages by day" times=${DAYS} series=${[{ label: "Delivered", colour: "good", values: DAYS.map((_, at) => 100 + at * at) }, { label: "Bounced", colour: "bad", values: DAYS.map((_, at) => at) }]} rates=${[{ label: "Bounce rate", colour: "bad", values: DAYS.map((_, at) => at / (100 + at * at + at)), limit: 0.05 }]} /><//>
+    <${Card} title="Composer"><${Lazy} load=${loadComposer} name="Composer" doc=${email} onDoc=${setEmail} fields=${["name", "unsubscribe_url"]} /><//>
     <${Card} title="Dialogs"><div class="row"><${Button} onClick=${() => setOpen("dialog")}>Dialog<//><${Button} onClick=${() => setOpen("confirm")}>Confirm<//><${Button} onClick=${() => setOpen("secret")}>Secret<//><${Button} onClick=${() => toast("Saved")}>Toast<//></div><//>
     <${Card} title="Icons"><ul class="row">${Object.keys(ICONS).map((name) => html`<li title=${name} key=${name}><${Icon} name=${name} size=${20} /></li>`)}</ul><//>
   </div>

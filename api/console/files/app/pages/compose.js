@@ -6,6 +6,7 @@ import { Button, Card, Dialog, ErrorNote, Facts, fieldError, Form, Icon, Notice,
 import { bytes, dateTime, html, instant, plural, useEffect, useMemo, useRef, useState } from "../core/view.js";
 import { findings } from "../parts/checks.js";
 import { ComposePreview } from "../parts/compose_preview.js";
+import { base64 } from "../parts/file_content.js";
 import { DataField, useLayout } from "../parts/live_preview.js";
 import { Preview } from "../parts/preview.js";
 import { parsedData } from "../parts/template_samples.js";
@@ -135,13 +136,6 @@ function Files({ files, onFiles, error }) {
   return html`<div class="field"><label for="files">Attachments</label><input class="input" id="files" type="file" multiple onChange=${add} />
     ${(refused || error) && html`<span class="error" role="alert">${refused ?? error}</span>`}
     ${files.length > 0 && html`<ul>${files.map((file, at) => html`<li class="row"><${Icon} name="paperclip" />${file.filename} <span class="soft">${bytes(file.size)}</span><${Button} kind="quiet" icon="x" label=${`Remove ${file.filename}`} onClick=${() => onFiles(files.filter((_, other) => other !== at))} /></li>`)}</ul>`}</div>`;
-}
-
-async function base64(file) {
-  const octets = new Uint8Array(await file.arrayBuffer());
-  let text = "";
-  for (let at = 0; at < octets.length; at += 32_768) text += String.fromCharCode(...octets.subarray(at, at + 32_768));
-  return btoa(text);
 }
 
 /** What would go out, with findings; sending is one more press. */

@@ -128,5 +128,5 @@ function Result({ run, list, onAgain }) {
     ${result && html`<${Figures} items=${[["Created", number(result.created)], ["Changed", number(result.updated)], ["Unchanged", number(result.unchanged)], ["Not valid", number(result.invalid)], ["Suppressed", number(result.suppressed), "stay suppressed"], ["Over the plan limit", number(result.overLimit), "not created"]]} />
       ${result.overLimit > 0 && html`<${Notice} tone="warn" action=${html`<${Button} to="/billing">Plans<//>`}>You've reached your plan's contact limit, so ${plural(result.overLimit, "contact was", "contacts were")} not created.<//>`}
       <${Faults} faults=${result.faults} count=${result.invalid} name="refused-contacts.csv" />`}
-    <div class="form-actions"><${Button} kind="primary" to=${list ? `/lists/${list}` : "/contacts"}>${list ? "Show the list" : "Show contacts"}<//><${Button} onClick=${onAgain}>Import another file<//></div></div><//>`;
+    <div class="form-actions"><${Button} kind="primary" to=${list ? `/lists/${list}` : "/contacts"}>${list ? "Show the list" : "Show contacts"}<//>${list && html`<${Button} icon="megaphone" to="/broadcasts/new" query=${{ list }}>Write a broadcast<//>`}<${Button} onClick=${onAgain}>Import another file<//></div></div><//>`;
 }

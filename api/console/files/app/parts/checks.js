@@ -4,6 +4,7 @@ const CLIPPED_BYTES = 102 * 1024; // Gmail cuts HTML longer than 102 KB (support
 const LARGE_BYTES = 10 * 1000 * 1000; // many servers refuse more than 10 to 25 MB
 const LINK = /<a\b[^>]*?\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>]+))[^>]*>/gi;
 const MAX_LINKS = 500;
+const OWN = /^https?:\/\/[^/?#]+(?:\/[^?#]*)?\/u\/[0-9a-z]{48}$/i; // an unsubscribe link of this service: its address is not the author's matter
 
 /** Return findings [{tone, text}] on a message {subject, html, text, sizeBytes, to, …}: tone bad, warn or good. */
 export function findings(message) {
@@ -25,7 +26,7 @@ export function findings(message) {
 
 function linkFindings(html) {
   const found = [];
-  const targets = [...html.matchAll(LINK)].slice(0, MAX_LINKS).map((match) => (match[1] ?? match[2] ?? match[3] ?? "").trim());
+  const targets = [...html.matchAll(LINK)].slice(0, MAX_LINKS).map((match) => (match[1] ?? match[2] ?? match[3] ?? "").trim()).filter((target) => !OWN.test(target));
   const empty = targets.filter((target) => target === "" || target === "#").length;
   const plain = targets.filter((target) => /^http:\/\//i.test(target)).length;
   const odd = targets.filter((target) => target && target !== "#" && !/^(https?:|mailto:|tel:|#|{{)/i.test(target)).length;

@@ -17,9 +17,10 @@ export function useLayout(id) {
 /** Return the names that the tags of a template, and those of its layout, use. */
 export const allNames = (content, layout) => [...new Set([...usedNames(content), ...(layout && content.layout ? usedNames({ html: layout.html, text: layout.text }).filter((name) => name !== "content") : [])])];
 
-/** Render `content` {subject, html, text, variables, layout} with `values` and `data` as `usePreview` does. */
+/** Render `content` {subject, html, text, blocks, variables, layout} with `values` and `data` as `usePreview` does. */
 export function useRendered(content, values, data = null) {
-  return usePreview("POST /v1/templates/preview", { subject: content.subject || null, html: content.html || null, text: content.text || null, variables: content.variables ?? [], layout: content.layout || null, values, data });
+  const parts = content.blocks ? { blocks: content.blocks } : { html: content.html || null, text: content.text || null };
+  return usePreview("POST /v1/templates/preview", { subject: content.subject || null, ...parts, variables: content.variables ?? [], layout: content.layout || null, values, data });
 }
 
 /**

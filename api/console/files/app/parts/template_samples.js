@@ -3,9 +3,9 @@ const SAMPLES = "waybill.samples"; // of localStorage, followed by the id of the
 const USUAL = { __proto__: null, name: "Ann", email: "ann@example.com", order: "1042", url: "https://example.com/", unsubscribe_url: "https://example.com/unsubscribe" };
 const MAX_NAMES = 200;
 
-/** Return the names used in the parts of a template, in order of their first use. */
-export function usedNames({ subject, html, text }) {
-  const all = [subject, html, text].join("\n").replace(/\{\{![\s\S]*?\}\}/g, "");
+/** Return the names used in the parts of a template, in order of their first use; `blocks` stand for its HTML and text. */
+export function usedNames({ subject, html, text, blocks }) {
+  const all = [subject, ...(blocks ? [JSON.stringify(blocks)] : [html, text])].join("\n").replace(/\{\{![\s\S]*?\}\}/g, "");
   const found = [...all.matchAll(/\{\{\{?[#^]?\s*([\w.-]+)\s*\}?\}\}/g)].map((one) => one[1]);
   return [...new Set(found)].slice(0, MAX_NAMES);
 }

@@ -9,9 +9,9 @@ const MAX_PEOPLE = 5;
 
 /**
  * A dialog that mails a test. `send({to, from})` is an async function that returns the reply of the operation;
- * `sender` asks for a From address; children stand above the people.
+ * `sender` asks for a From address, `next` is {text, onSelect} of what can follow a test; children stand above the people.
  */
-export function TestDialog({ title, send, sender = false, why = null, onClose, children }) {
+export function TestDialog({ title, send, sender = false, why = null, next = null, onClose, children }) {
   const team = useCall("GET /v1/team", { quiet: true }, { whole: "members" });
   const [to, setTo] = useState([session.value.user.email]);
   const [from, setFrom] = useState("");
@@ -25,7 +25,7 @@ export function TestDialog({ title, send, sender = false, why = null, onClose, c
     const reply = await run();
     if (reply) setSent(reply.data);
   };
-  const foot = html`<${Button} onClick=${onClose}>${sent ? "Close" : "Cancel"}<//>${!sent && html`<${Button} kind="primary" icon="send" role="member" busy=${busy} why=${why ?? problem ?? unready} onClick=${submit}>Send the test to ${plural(to.length, "person", "people")}<//>`}`;
+  const foot = html`<${Button} onClick=${onClose}>${sent ? "Close" : "Cancel"}<//>${sent && next && html`<${Button} kind="primary" icon="send" role="member" onClick=${next.onSelect}>${next.text}<//>`}${!sent && html`<${Button} kind="primary" icon="send" role="member" busy=${busy} why=${why ?? problem ?? unready} onClick=${submit}>Send the test to ${plural(to.length, "person", "people")}<//>`}`;
   return html`<${Dialog} title=${title} onClose=${onClose} foot=${foot}>
     ${sent ? html`<${Sent} rows=${sent} />` : html`<${Form} onSubmit=${submit}>
       ${children}
