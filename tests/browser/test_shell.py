@@ -235,3 +235,17 @@ async def test_an_empty_page_has_one_primary_action(page: ConsolePage, path: str
         "all => all.map(one => getComputedStyle(one).color).filter(colour => colour === 'rgb(255, 255, 255)')"
     )
     assert len(painted) == 1
+
+
+async def test_the_page_of_components_shows_controls_in_their_states(page: ConsolePage) -> None:
+    await page.go("/components")
+    await expect(page.page.locator(".plot canvas").last).to_be_visible()
+    for name in ("Choice", "Choice with an error", "Choice that can't be changed"):
+        field = page.page.get_by_label(name, exact=True)
+        drawn = await field.evaluate("one => [getComputedStyle(one).appearance, getComputedStyle(one).backgroundImage]")
+        assert drawn[0] == "none", name
+        assert "svg" in drawn[1], name
+    for state in ("Default", "Disabled", "Not allowed", "Busy"):
+        row = page.page.locator(".row").filter(has=page.page.get_by_text(state, exact=True))
+        await expect(row.get_by_role("button", name="Delete").first).to_be_visible()
+    assert not await page.axe()
