@@ -81,6 +81,7 @@ async def test_sending_names_the_number_of_people(page: ConsolePage, served: Api
     dialog = shown.get_by_role("dialog", name="Send News to 3 people?")
     await expect(dialog).to_contain_text("A footer with an unsubscribe link")
     await dialog.get_by_role("button", name="Send to 3 people").click()
+    await expect(shown.get_by_role("img", name="Messages by hour")).to_be_visible()
     await shown.get_by_role("button", name="Pause").click()
     await expect(shown.get_by_text("Someone on your team or an API key paused it.")).to_be_visible()
     await shown.get_by_role("button", name="Resume").click()

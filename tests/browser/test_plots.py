@@ -81,6 +81,28 @@ async def test_a_change_that_rounds_to_nothing_is_no_change(
     assert found == words
 
 
+@pytest.mark.parametrize(
+    ("finished", "now", "query"),
+    [
+        ("2026-11-01T10:20:00.000Z", 0, ("hour", "2026-11-01T10:00:00Z", "2026-11-01T16:15:00Z")),
+        ("2026-11-02T10:20:00.000Z", 0, ("hour", "2026-11-01T10:00:00Z", "2026-11-02T11:30:00Z")),
+        ("2026-12-24T10:20:00.000Z", 0, ("day", "2026-11-01T10:00:00Z", "2026-12-24T11:30:00Z")),
+        (None, 1793570000000, ("hour", "2026-11-01T10:00:00Z", "2026-11-01T22:00:00Z")),
+    ],
+)
+async def test_a_broadcast_is_plotted_over_its_time(
+    page: ConsolePage, finished: str | None, now: int, query: tuple[str, str, str]
+) -> None:
+    sent = {"startedAt": "2026-11-01T10:07:00.000Z", "finishedAt": finished, "stream": "news", "from": "A <a@X.test>"}
+    await page.go("/streams")
+    found = await page.page.evaluate(
+        "async ([app, sent, now]) => (await import(`${app}/parts/message_numbers.js`)).timeOf(sent, now)",
+        [APP, sent, now],
+    )
+    assert (found["bucket"], found["from"], found["until"]) == query
+    assert (found["stream"], found["domain"]) == ("news", "x.test")
+
+
 async def send(served: Api, user: ConsoleUser) -> None:
     """Send one message to the simulator."""
     body: dict[str, Any] = {"from": user.access.sender, "to": "delivered@simulator.test", "subject": "Hi", "text": "x"}

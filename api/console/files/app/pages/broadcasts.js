@@ -2,13 +2,15 @@
 import { call, useAction, useCall, usePages } from "../core/api.js";
 import { go, href, location, setQuery } from "../core/router.js";
 import { Button, Card, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, Figures, Menu, Notice, PageHead, SelectField, Skeleton, Time, toast } from "../core/ui.js";
-import { isDark } from "../core/shell.js";
+import { isDark, Lazy } from "../core/shell.js";
 import { Table } from "../core/table.js";
 import { duration, html, number, percent, plural, serviceNow, useEffect, useState } from "../core/view.js";
 import { SendDialog } from "../parts/broadcast_send.js";
 import { Preview } from "../parts/preview.js";
 import { ProgressBar } from "../parts/progress_bar.js";
 import { TestDialog } from "../parts/test_dialog.js";
+
+const loadNumbers = () => import("../parts/message_numbers.js");
 
 const RUNNING = new Set(["sending", "paused"]);
 const WATCH_MS = 3000; // between two looks at a broadcast that is sending
@@ -68,6 +70,7 @@ export function Broadcast({ id }) {
   return html`<${PageHead} title=${one.name} back=${back} chip=${html`<${Chip}>${one.status}<//>`} actions=${html`<${Controls} broadcast=${one} onDialog=${setDialog} onChange=${state.reload} />`} />
     <div class="stack"><${ErrorNote} error=${state.error} /><${Situation} broadcast=${one} />
       ${one.status !== "draft" && html`<${Progress} broadcast=${one} />`}
+      ${one.startedAt && html`<${Lazy} load=${loadNumbers} name="BroadcastNumbers" broadcast=${one} />`}
       <div class="columns"><${Settings} broadcast=${one} /><${Sample} id=${id} broadcast=${one} /></div></div>
     ${dialog === "send" && html`<${SendDialog} broadcast=${one} onClose=${close} />`}
     ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${one.name}`} send=${({ to }) => call("POST /v1/broadcasts/{id}/test", { path: { id }, body: { to } })} next=${{ text: one.status === "draft" ? "Send or schedule" : "Change the time", onSelect: () => setDialog("send") }} onClose=${() => close(false)}><p class="soft">The unsubscribe link in a test has no effect. If a recipient is a contact, the contact's values are used.</p><//>`}

@@ -3,7 +3,7 @@ import { useCall } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Card, ErrorNote, Figures, SearchField, SelectField, Skeleton } from "../core/ui.js";
-import { html, percent, shortNumber, zone } from "../core/view.js";
+import { html, percent, serviceNow, shortNumber, zone } from "../core/view.js";
 
 const loadPlot = () => import("./plot.js");
 
@@ -36,6 +36,36 @@ export function MessageFigures({ title, query }) {
     ["Complaints", shortNumber(totals.complained), rate(totals.complaintRate, 2)],
   ];
   return html`<${Card} title=${title}><div class="stack"><${Figures} items=${items} /><${Lazy} load=${loadPlot} name="MessagePlot" rows=${data.data} bucket=${query.bucket} /></div><//>`;
+}
+
+const QUARTER_MS = 900_000;
+const HOUR_MS = 3_600_000;
+const MOST_HOURS = 31 * 24; // that the operation counts by the hour
+const KEPT_MS = 365 * 24 * HOUR_MS; // the operation begins no earlier
+const SHOWN_HOURS = 6; // at least, so that a broadcast of minutes is no single bar
+
+/** Return the query for the messages of the time in which a broadcast was sent, to quarter hours; `now` in milliseconds. */
+export function timeOf({ startedAt, finishedAt, stream, from }, now) {
+  const start = Date.parse(startedAt);
+  const ended = finishedAt ? Date.parse(finishedAt) : Math.floor(now / HOUR_MS) * HOUR_MS; // the same query for an hour
+  const end = Math.max(ended + HOUR_MS, start + SHOWN_HOURS * HOUR_MS);
+  const quarter = (at, round) => new Date(round(at / QUARTER_MS) * QUARTER_MS).toISOString().replace(".000Z", "Z");
+  return { bucket: end - start > MOST_HOURS * HOUR_MS ? "day" : "hour", from: quarter(start, Math.floor), until: quarter(end, Math.ceil), stream, domain: domainOf(from) };
+}
+
+/** Return the domain of a sender such as "Ann <ann@example.com>". */
+const domainOf = (sender) => sender.slice(sender.lastIndexOf("@") + 1).replace(/>\s*$/, "").toLowerCase();
+
+/** The card of a broadcast that has started: the messages of its stream and domain in its time. */
+export function BroadcastNumbers({ broadcast }) {
+  const query = timeOf(broadcast, serviceNow());
+  const isKept = serviceNow() - Date.parse(broadcast.startedAt) < KEPT_MS;
+  const { data, error, reload } = useCall("GET /v1/stats/messages", { query: { tz: zone.value, ...query } }, { skip: !isKept, pollMs: 60_000 });
+  if (!isKept) return null;
+  if (error && !data) return html`<${ErrorNote} error=${error} retry=${reload} />`;
+  if (!data) return html`<${Skeleton} lines=${6} />`;
+  return html`<${Card} title="While it was sent"><div class="stack-tight"><${Lazy} load=${loadPlot} name="MessagePlot" rows=${data.data} bucket=${query.bucket} />
+    <p class="small soft">All messages of the stream ${query.stream} from ${query.domain} in this time, by the ${query.bucket} of their creation.</p></div><//>`;
 }
 
 /** Return how the messages of the last 7 days compare with the 7 days before, in words; null where there are fewer. */
