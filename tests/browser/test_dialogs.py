@@ -25,7 +25,7 @@ __all__ = ["full"]  # a fixture
 LOADS_MS: Final = 5000  # some parts of pages show nothing while they load
 OPENS_MS: Final = 1500  # a press that has opened no dialog by then opens none
 REFUSAL: Final = '{"error": {"type": "conflict", "message": "Refused by the test.", "retryable": false}}'
-_READS = re.compile(r"/(preview|count)$")  # calls that change nothing
+_READS = re.compile(r"/(preview|count|read)$")  # calls that change nothing
 _OTHER = re.compile(r"^(Copy|Export|Save|Download|Show more|Log|Update|Reload|Mark|Discard|Light|Dark)\b")
 _BUTTONS = "button:visible:not([disabled], [aria-disabled=true], [role=tab], [role=menuitem], [aria-pressed])"
 _FIELDS = ".dialog-body :is(input:not([type=checkbox], [type=radio], [type=file]), select, textarea)"
@@ -49,6 +49,7 @@ class Walk:
         self.titles: list[str] = []
         self.unready: list[str] = []
         self._sent = 0
+        self.main = self.page.get_by_role("main")
         self.dialog = self.page.locator("dialog[open]")
 
     async def refuse(self, route: Route) -> None:
@@ -64,10 +65,10 @@ class Walk:
         """Open the page and press its buttons and the items of its menus, each kind once; `selected`: all rows are."""
         await self.page.route(re.compile(r"/v1/(?!auth/me|instance)"), self.refuse)
         await self._open(selected)
-        for place, name in await self._names():
+        for name, place in await self._names():
             if await self._moved():
                 await self._open(selected)
-            button = self.page.locator("main").locator(_BUTTONS).nth(place)
+            button = self.main.get_by_role("button", name=name, exact=True).nth(place)
             if await button.get_attribute("aria-haspopup") == "menu":
                 await self._walk_menu(button, selected=selected)
             elif not _OTHER.match(name):
@@ -79,22 +80,21 @@ class Walk:
             await self.shown.settled()
         with suppress(TookTooLong):  # a live list never ends its request
             await self.page.wait_for_load_state("networkidle", timeout=LOADS_MS)
+        await expect(self.main.locator(_BUTTONS).first).to_be_visible()
         if selected:
-            await self.page.locator("main").get_by_role("checkbox", name="Select").first.check()
+            await self.main.get_by_role("checkbox", name="Select").first.check()
 
     async def _moved(self) -> bool:
         return not self.page.url.endswith(self.path) or await self.dialog.count() > 0
 
-    async def _names(self) -> list[tuple[int, str]]:
-        """Return place and name of the buttons; of those that differ by what tells rows apart, the first three."""
-        texts = (
-            await self.page.locator("main")
-            .locator(_BUTTONS)
-            .evaluate_all("all => all.map(one => one.getAttribute('aria-label') ?? one.textContent.trim())")
+    async def _names(self) -> list[tuple[str, int]]:
+        """Return the buttons as name and place among its like; of names that differ as rows do, the first three."""
+        names = await self.main.locator(_BUTTONS).evaluate_all(
+            "all => all.map(one => one.getAttribute('aria-label') ?? one.textContent.trim())"
         )
-        kinds: dict[str, list[tuple[int, str]]] = {}
-        for place, text in enumerate(texts):
-            kinds.setdefault(re.sub(r"\S*[\d@.]\S*", "", text), []).append((place, text))
+        kinds: dict[str, list[tuple[str, int]]] = {}
+        for at, name in enumerate(names):
+            kinds.setdefault(re.sub(r"\S*[\d@.]\S*", "", name), []).append((name, names[:at].count(name)))
         return [one for alike in kinds.values() for one in alike[:3]]
 
     async def _walk_menu(self, button: Locator, *, selected: bool) -> None:
