@@ -66,12 +66,14 @@ class Walk:
         await self.page.route(re.compile(r"/v1/(?!auth/me|instance)"), self.refuse)
         await self._open(selected)
         for name, place in await self._names():
-            if await self._moved():
-                await self._open(selected)
             button = self.main.get_by_role("button", name=name, exact=True).nth(place)
+            if _OTHER.match(name):
+                continue
+            if await self._moved() or not await button.count():
+                await self._open(selected)
             if await button.get_attribute("aria-haspopup") == "menu":
                 await self._walk_menu(button, selected=selected)
-            elif not _OTHER.match(name):
+            else:
                 await self._press(button, button)
 
     async def _open(self, selected: bool) -> None:
@@ -143,6 +145,7 @@ class Walk:
         if await lines.count():
             await self._sends(lines.last, "Enter", title)
         if await self.dialog.count() and (self._sent > sent or not await lines.count()):
+            await self._fill()  # secrets are forgotten
             await self._sends(self.dialog.locator("button").last, "Control+Enter", title)
 
     async def _sends(self, target: Locator, key: str, title: str) -> None:
