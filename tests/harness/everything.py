@@ -367,6 +367,10 @@ async def _secrets_of(connection: asyncpg.pool.PoolConnectionProxy, estate: Esta
             (passkey, user, passkey.bytes),
         ),
         ("INSERT INTO recovery_codes VALUES ($1, $2)", (user, user.bytes)),
+        (
+            "INSERT INTO notice_marks SELECT account_id, user_id, 'test', false, now() FROM members WHERE user_id = $1",
+            (user,),
+        ),
         ("INSERT INTO code_tries (user_id, place, failed, failed_at) VALUES ($1, '127.0.0.1', 1, now())", (user,)),
         ("INSERT INTO identities VALUES ($1, $2, 'https://id.test', $3, now(), now())", (ids.uuid7(), user, email)),
         (

@@ -48,7 +48,7 @@ def values_of(event: AlertEvent, account: str, *, test: bool) -> dict[str, Any]:
     kind = AlertKind(event.kind)
     detail: dict[str, Any] = orjson.loads(event.detail)
     value = shown(kind, event.value)
-    summary = _SUMMARY[kind].format(value=value)
+    summary = summary_of(kind, event.value)
     return {
         "account_name": account,
         "summary": f"[Test] {summary}" if test else summary,
@@ -60,6 +60,11 @@ def values_of(event: AlertEvent, account: str, *, test: bool) -> dict[str, Any]:
         "advice": _ADVICE[kind],
         "rule": ids.format_id(ids.Kind.ALERT_RULE, event.rule_id),
     }
+
+
+def summary_of(kind: AlertKind, value: float) -> str:
+    """Return a value of an alert in a few words, such as `Bounce rate of 6%`."""
+    return _SUMMARY[kind].format(value=shown(kind, value))
 
 
 def shown(kind: AlertKind, value: float) -> str:

@@ -20,6 +20,9 @@ export const session = signal(undefined);
 export const signInNeeded = signal(false);
 /** The calls that the current page made, newest last: {operation, url, method, body}. */
 export const pageCalls = signal([]);
+/** The notices of the account that the person has not dismissed; the shell keeps them fresh. */
+export const NO_NOTICES = { data: [], unread: 0 };
+export const notices = signal(NO_NOTICES);
 
 /** Counts the changes that were not made because the session is of another person or account than the page. */
 export const refusedAsOther = signal(0);

@@ -1,5 +1,5 @@
 // The frame around every page: navigation, account switcher, theme, keys, the sign-in form over the page, toasts.
-import { BASE, call, CONSOLE, forgetPerson, refreshSession, session, setSession, signInNeeded } from "./api.js";
+import { BASE, call, CONSOLE, forgetPerson, NO_NOTICES, notices, refreshSession, session, setSession, signInNeeded, useInterval } from "./api.js";
 import { go, href, path } from "./router.js";
 import { inField } from "./table.js";
 import { Brand, Button, Dialog, Icon, Menu, toast, Toasts } from "./ui.js";
@@ -10,9 +10,10 @@ const drawerOpen = signal(false);
 const narrow = matchMedia("(min-width: 720px) and (max-width: 1023px)");
 const folded = signal(narrow.matches); // the navigation shows icons only, with their names on hover and for screen readers
 narrow.addEventListener("change", () => { folded.value = narrow.matches; });
-const open = signal(null); // the dialog over the page: "palette", "calls", "keys" or null
+const open = signal(null); // the dialog over the page: "palette", "calls", "keys", "notices" or null
+const NOTICES_MS = 60_000;
 
-/** Show the dialog `name` over the page: palette, calls or keys. */
+/** Show the dialog `name` over the page: palette, calls, keys or notices. */
 export const show = (name) => { open.value = name; };
 
 /** Return the chosen theme: system, light or dark. */
@@ -51,13 +52,14 @@ export function Lazy({ load, name, ...rest }) {
 /** The frame with navigation, for signed-in persons. `groups`: [[title, [route, …]], …]. */
 export function Shell({ groups, current, wide, children }) {
   useEffect(() => { drawerOpen.value = false; }, [path.value]);
+  useNotices();
   return html`<a class="skip" href="#main">Skip to the content</a>
   <div class="shell">
     ${drawerOpen.value && html`<button type="button" class="side-shade" aria-label="Close the navigation" onClick=${() => { drawerOpen.value = false; }}></button>`}
     <${Side} groups=${groups} current=${current} />
     <div class="content">
       <header class="top"><${Button} kind="quiet" icon="menu" label="Open the navigation" aria-expanded=${drawerOpen.value ? "true" : "false"} onClick=${() => { drawerOpen.value = true; }} />
-        <${Brand} /><span class="grow"></span><${Button} kind="quiet" icon="search" label="Search and commands" onClick=${() => show("palette")} /><${Button} kind="quiet" icon="code" label="Show the API calls of this page" onClick=${() => show("calls")} /></header>
+        <${Brand} /><span class="grow"></span><${Bell} /><${Button} kind="quiet" icon="search" label="Search and commands" onClick=${() => show("palette")} /><${Button} kind="quiet" icon="code" label="Show the API calls of this page" onClick=${() => show("calls")} /></header>
       <${Banners} />
       <main id="main" class=${classes("main", wide && "wide")} tabindex="-1">${children}</main>
     </div>
@@ -70,7 +72,7 @@ function Side({ groups, current }) {
   const pages = useRef(null);
   useLayoutEffect(() => { pages.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" }); }, [current, groups.flatMap(([, routes]) => routes).length]);
   return html`<nav class=${classes("side", drawerOpen.value && "open")} aria-label="Pages">
-    <div class="side-top stack-tight"><div class="row-wide"><${Brand} /></div><${AccountSwitcher} />
+    <div class="side-top stack-tight"><div class="row-wide"><${Brand} /><${Bell} /></div><${AccountSwitcher} />
       <${SideItem} icon="search" text="Search" onClick=${() => show("palette")}><span class="count"><kbd>${isMac() ? "⌘" : "Ctrl"} K</kbd></span><//></div>
     <div class="side-pages" ref=${pages}>${groups.map(([title, routes]) => html`${title && html`<div class="side-group" key=${title}>${title}</div>`}
       ${routes.filter((route) => !route.roles || route.roles.includes(role)).map((route) => html`<${SideItem} key=${route.path} link=${href(route.path)} icon=${route.icon} text=${route.title} aria-current=${current === route.nav ? "page" : undefined} />`)}`)}</div>
@@ -88,6 +90,26 @@ function SideItem({ icon, text, link, children, ...rest }) {
   const title = folded.value ? text : undefined;
   if (link) return html`<a href=${link} title=${title} ...${rest}>${content}</a>`;
   return html`<button type="button" class="side-item" title=${title} ...${rest}>${content}</button>`;
+}
+
+/** Read the notices of the account in the background; a failure leaves them as they were. */
+function useNotices() {
+  const account = session.value.account.id;
+  const read = async () => {
+    const list = await call("GET /v1/notices", { quiet: true }).catch(() => null);
+    if (list && session.peek()?.account.id === account) notices.value = list;
+  };
+  useEffect(() => {
+    notices.value = NO_NOTICES;
+    read();
+  }, [account]);
+  useInterval(read, NOTICES_MS);
+}
+
+function Bell() {
+  const { unread } = notices.value;
+  const label = unread ? `Notices: ${unread} unread` : "Notices";
+  return html`<button type="button" class="button quiet icon-only bell" aria-label=${label} title=${label} onClick=${() => show("notices")}><${Icon} name="bell" />${unread > 0 && html`<span class="bell-count" aria-hidden="true">${Math.min(unread, 99)}</span>`}</button>`;
 }
 
 function AccountSwitcher() {
@@ -142,12 +164,14 @@ function Overlays({ groups }) {
   return html`
     ${open.value === "palette" && html`<${Lazy} load=${loadPalette} name="Palette" groups=${groups} onClose=${close} />`}
     ${open.value === "calls" && html`<${Lazy} load=${loadCalls} name="Calls" onClose=${close} />`}
+    ${open.value === "notices" && html`<${Lazy} load=${loadNotices} name="Notices" onClose=${close} />`}
     ${open.value === "keys" && html`<${Keys} groups=${groups} onClose=${close} />`}
     ${signInNeeded.value && html`<${SignInOver} />`}
     <${Toasts} />`;
 }
 
 const loadPalette = () => import("../parts/palette.js");
+const loadNotices = () => import("../parts/notices.js");
 const loadCalls = () => import("../parts/calls.js");
 const loadOutside = () => import("../pages/outside.js");
 
@@ -184,6 +208,7 @@ function useShortcuts(groups) {
         }
       }
       if (event.key === "g") waiting = Date.now();
+      else if (event.key === "n") show("notices");
       else if (event.key === "?") show("keys");
       else if (event.key === "/") {
         event.preventDefault();
@@ -198,7 +223,7 @@ function useShortcuts(groups) {
 }
 
 function Keys({ groups, onClose }) {
-  const general = [[`${isMac() ? "⌘" : "Ctrl"} K`, "Search and commands"], ["/", "Search this list"], ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"], ["Esc", "Close"], ["?", "These shortcuts"]];
+  const general = [[`${isMac() ? "⌘" : "Ctrl"} K`, "Search and commands"], ["/", "Search this list"], ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"], ["n", "Notices"], ["Esc", "Close"], ["?", "These shortcuts"]];
   const places = groups.flatMap(([, routes]) => routes).filter((route) => route.key).map((route) => [`g ${route.key}`, route.title]);
   const list = (items) => html`<dl class="facts">${items.map(([key, text]) => html`<dt><kbd>${key}</kbd></dt><dd>${text}</dd>`)}</dl>`;
   return html`<${Dialog} title="Keyboard shortcuts" wide onClose=${onClose}><div class="columns"><div class="stack-tight"><h3>Everywhere</h3>${list(general)}</div><div class="stack-tight"><h3>Go to</h3>${list(places)}</div></div><//>`;

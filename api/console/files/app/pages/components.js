@@ -5,6 +5,8 @@ import ICONS from "../core/icons.js";
 import { Lazy } from "../core/shell.js";
 import { Table } from "../core/table.js";
 import { html, number, useState, zone } from "../core/view.js";
+import { NoticeLine } from "../parts/notices.js";
+import { HealthChip, LastResponse } from "../parts/webhook_health.js";
 
 const loadPlot = () => import("../parts/plot.js");
 const loadComposer = () => import("../parts/composer.js");
@@ -17,6 +19,8 @@ const CHOICES = [["a", "First"], ["b", "Second"]];
 const BUTTONS = [["Default", {}], ["Disabled", { disabled: true }], ["Not allowed", { why: "Only the owner can do this." }], ["Busy", { busy: true }]];
 const TOKENS = ["ground", "sheet", "raised", "sunken", "hover", "line", "edge", "ink", "soft", "accent", "accent-soft", "good", "good-soft", "warn", "warn-soft", "bad", "bad-soft"];
 const HOURS = Array.from({ length: 24 }, (_, at) => `2026-11-28T${String(at).padStart(2, "0")}:00:00.000Z`);
+const NOTICES = ["bad", "warn", "info"].map((severity) => ({ id: severity, severity, kind: "limit_near", objectId: null, since: "2026-11-23T10:00:00.000Z", unread: severity === "bad", message: "80 of the 100 emails of today are sent." }));
+const FAILING = { state: "failing", failingSince: "2026-11-23T10:00:00.000Z", lastResponse: { at: "2026-11-23T10:05:00.000Z", statusCode: 503, milliseconds: 14, error: "answered 503" } };
 const DAYS = Array.from({ length: 14 }, (_, at) => `2026-11-${String(at + 1).padStart(2, "0")}`);
 
 export function Components() {
@@ -51,6 +55,7 @@ export function Components() {
     <//><//>
     <${Card} title="Chips and times"><div class="row">${WORDS.map((word) => html`<${Chip} key=${word}>${word}<//>`)}<${Chip} tone="accent" onRemove=${() => {}} removeLabel="Remove the filter">tag: receipt<//><${Time} at="2026-11-23T10:00:00.000Z" /><${Time} at=${new Date(Date.now() - 240_000).toISOString()} relative /></div><//>
     <${Card} title="Notices"><div class="stack"><${Notice} title="Information.">It says what is so.<//><${Notice} tone="good">It worked.<//><${Notice} tone="warn">Something needs attention.<//><${ErrorNote} error=${REFUSED} retry=${() => {}} /></div><//>
+    <${Card} title="Lines of the bell, health of a webhook"><ul>${NOTICES.map((one) => html`<${NoticeLine} key=${one.id} notice=${one} unread=${one.unread} />`)}</ul><div class="row"><${HealthChip} health=${FAILING} /><${LastResponse} last=${FAILING.lastResponse} /><${HealthChip} health=${{ state: "healthy" }} /><${HealthChip} health=${{ state: "idle" }} /></div><//>
     <${Card} title="Facts, figures, code"><div class="stack"><${Facts} items=${[["Id", html`<${CopyLine} text="msg_01jx0000000000000000000000" />`], ["Status", html`<${Chip}>delivered<//>`]]} /><${Figures} items=${[["Messages", "12.3K", "7 days: +4%"], ["Delivered", "99.1%"], ["Median", "46 ms"]]} /><${Meter} label="Use" value=${83} max=${100} /><${Code} text=${'curl https://mail.example/v1/me -H "Authorization: Bearer $KEY"'} /></div><//>
     <${Card} title="Tabs"><${Tabs} label="Example" items=${[["one", "Waybill"], ["two", "Preview"], ["three", "Source"]]} current=${tab} onSelect=${setTab} /><${Skeleton} /><//>
     <section class="stack"><h2>Tables</h2>

@@ -2,9 +2,10 @@
 import { call, useAction, useCall } from "../core/api.js";
 import { go, href } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { Button, Card, Chip, ErrorNote, Icon, Meter, Notice, PageHead, Skeleton, Time, toast } from "../core/ui.js";
+import { Button, Card, Chip, ErrorNote, Icon, Meter, PageHead, Skeleton, Time, toast } from "../core/ui.js";
 import { html, number, useState, undirected } from "../core/view.js";
-import { session } from "../core/api.js";
+import { notices, session } from "../core/api.js";
+import { NoticeLine } from "../parts/notices.js";
 
 const DAYS = 30;
 const LAST_DAYS = { days: DAYS };
@@ -24,7 +25,7 @@ export function Home({ service }) {
       ${!known && !error && html`<${Skeleton} lines=${6} />`}
       ${known && html`<${FirstSteps} domains=${domains.data.data} keys=${keys.data.data} messages=${newest.data.data} local=${service.local} onSent=${newest.reload} />`}
       ${sent && html`<${Lazy} load=${loadArrival} name="Arrival" />`}
-      ${known && html`<${Attention} domains=${domains.data.data} />`}
+      ${known && html`<${Attention} />`}
       ${sent && html`<${Lazy} load=${loadNumbers} name="MessageFigures" title=${`Last ${DAYS} days`} query=${LAST_DAYS} />`}
       <div class="columns">
         ${sent && html`<${Newest} rows=${newest.data.data} />`}
@@ -70,19 +71,11 @@ function TestMessage({ kind, domain, onSent }) {
   return html`<div class="stack-tight"><${Button} kind=${kind} icon="send" busy=${busy} role="member" onClick=${run}>Send it to ${session.value.user.email}<//><${ErrorNote} error=${error} /></div>`;
 }
 
-/** Domains that stopped verifying, disabled webhooks, broadcasts that wait, alerts that fire. */
-function Attention({ domains }) {
-  const hooks = useCall("GET /v1/webhooks", { query: { limit: 100 } }, { pollMs: 60_000 });
-  const rules = useCall("GET /v1/alerts/rules", {}, { pollMs: 60_000 });
-  const broadcasts = useCall("GET /v1/broadcasts", { query: { limit: 20 } }, { pollMs: 60_000 });
-  const items = [
-    ...domains.filter((one) => one.status === "failed").map((one) => [`/domains/${one.id}`, `${one.name} is no longer verified, so sends from it are rejected.`]),
-    ...(hooks.data?.data ?? []).filter((one) => one.status === "disabled" || one.disabledAt).map((one) => [`/webhooks/${one.id}`, `The webhook ${one.url} is disabled.`]),
-    ...(rules.data?.data ?? []).filter((one) => one.state === "firing").map((one) => ["/alerts", `Alert: ${one.kind.replaceAll("_", " ")} is at or above its threshold.`]),
-    ...(broadcasts.data?.data ?? []).filter((one) => ["paused", "stopped", "in_review"].includes(one.status)).map((one) => [`/broadcasts/${one.id}`, `The broadcast ${one.name} is ${one.status.replaceAll("_", " ")}.`]),
-  ];
-  if (items.length === 0) return null;
-  return html`<${Notice} tone="warn" title="Needs attention"><ul>${items.map(([to, text]) => html`<li><a href=${href(to)}>${text}</a></li>`)}</ul><//>`;
+/** What the bell tells, on the page itself. */
+function Attention() {
+  const { data } = notices.value;
+  if (data.length === 0) return null;
+  return html`<${Card} title="Needs attention"><ul>${data.map((one) => html`<${NoticeLine} key=${one.id} notice=${one} unread />`)}</ul><//>`;
 }
 
 function Newest({ rows }) {

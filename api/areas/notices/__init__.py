@@ -1,0 +1,1 @@
+"""Notices: `/v1/notices`."""

@@ -1,0 +1,1 @@
+"""Notices: what needs a person, derived from the present state of an account."""
