@@ -14,13 +14,14 @@ import orjson
 from msgspec import Struct
 
 from engine.authentication.results import AuthenticationVerdicts
+from engine.authentication.spam_rules import SPAM_THRESHOLD
 from engine.base import clock, ids
 from engine.base.events import AccountEvent
 from engine.ledger import log
 from engine.mail.received import ReceivedSummary
 from engine.mail.received_header import ReceivedAddress
 from engine.mail.searchable_text import searchable_text
-from engine.receiving.inbound_messages.rules import SPAM_THRESHOLD, thread_key
+from engine.receiving.inbound_messages.rules import thread_key
 from engine.receiving.inbound_messages.types import ReceivedFields
 from engine.receiving.types import InboundRecipient, ReceivedEnvelope, ScanResult
 from engine.store.row_sets import Column, RowSet, columns_of

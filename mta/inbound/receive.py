@@ -16,6 +16,7 @@ from msgspec import structs
 from engine.authentication import judge
 from engine.authentication.dns import AuthenticationDns
 from engine.authentication.results import AuthenticationVerdicts
+from engine.authentication.spam_rules import spam_score
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.mail.received import ReceivedSummary, summarise
@@ -35,7 +36,6 @@ from mta.inbound import counters, replies
 from mta.inbound.replies import MessageResult
 from mta.inbound.reporter import authenticated_author
 from mta.inbound.scanning.scan import MessageScanner, ScannerRequired, VirusVerdicts
-from mta.inbound.scanning.spam_rules import spam_score
 
 MAX_HANDLING_S: Final = 120.0  # RFC 5321 4.5.3.2.6: clients wait 10 minutes for the reply, many give up sooner
 SLICE: Final = 256 * 1024  # octets examined at a time: in a thread, other threads run between two slices

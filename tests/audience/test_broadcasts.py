@@ -323,6 +323,20 @@ async def test_a_preview_shows_the_values_of_a_contact(api: Api, pool: asyncpg.P
     assert (await api.get(path, key)).status == 200
 
 
+async def test_the_checks_of_a_broadcast_are_those_of_its_messages(
+    api: Api, pool: asyncpg.Pool, account: TestAccount
+) -> None:
+    news = await listed(pool, account)
+    made = await draft(api, pool, account, list=news, subject="{{plan}}", text="Hello")
+    found = (await api.get(f"/v1/broadcasts/{made['id']}/checks", account.token)).json
+    by_name = {one["name"]: one["detail"] for one in found["requirements"]}
+
+    assert by_name["dkim"] == f"Emails are signed with the key of {account.domain}."
+    assert "one-click" in by_name["one_click_unsubscribe"]
+    assert found["spam"]["score"] < found["spam"]["threshold"]
+    assert (await api.get("/v1/broadcasts/brd_00000000000000000000000000/checks", account.token)).status == 404
+
+
 async def test_a_large_first_broadcast_waits_for_the_operator(
     api: Api, pool: asyncpg.Pool, account: TestAccount
 ) -> None:

@@ -148,3 +148,19 @@ def _message(number: int) -> dict[str, object]:
         "to": [f"person{number}@example.com"], "subject": f"Receipt {number}", "stream": "transactional", "tags": [],
         "createdAt": f"2026-11-20T08:{number // 60 % 60:02d}:{number % 60:02d}.000Z",
     }  # fmt: skip
+
+
+async def test_before_sending_the_spam_score_and_the_requirements_of_providers_are_shown(page: ConsolePage) -> None:
+    shown = page.page
+    await page.go("/messages/new")
+    await shown.get_by_role("textbox", name="To", exact=True).fill("ann@people.test")
+    await shown.get_by_label("Subject").fill("Receipt")
+    await shown.get_by_label("Text", exact=True).fill("Hello")
+    await shown.get_by_role("button", name="Check and preview").click()
+    checks = shown.get_by_role("dialog").get_by_label("Spam and sender checks")
+    await expect(checks).to_contain_text("Spam score 0")
+    await expect(checks).to_contain_text(re.compile(r"Gmail: \d of \d"))
+    await expect(checks).to_contain_text(re.compile(r"Microsoft: \d of 4"))
+    await checks.get_by_text("All requirements").click()
+    await expect(checks).to_contain_text("Emails are signed with the key of")
+    assert await page.axe() == []

@@ -22,6 +22,7 @@ from engine.audience.broadcasts import draft as broadcast_draft
 from engine.audience.broadcasts import samples as broadcast_samples
 from engine.audience.broadcasts import send as broadcast_send
 from engine.audience.broadcasts import service, store
+from engine.audience.broadcasts.sample_checks import sample_checks
 from engine.audience.broadcasts.types import Broadcast
 from engine.base import ids
 from engine.base.errors import ErrorType
@@ -31,6 +32,7 @@ from engine.mail.unsubscribe_token import key_of
 from engine.people.api_keys.key_auth import check_scope
 from engine.sending import block_content
 from engine.sending.preparation import Origin
+from engine.sending.sender_requirements import SendChecks
 
 
 async def create(call: Call, body: NewBroadcast) -> BroadcastRecord:
@@ -123,6 +125,14 @@ async def preview(call: Call, query: BroadcastPreviewQuery) -> RenderedBroadcast
         call.services.pool, call.account_id, found.blocks, content.html, call.settings.public_url
     )
     return RenderedBroadcast(query.contact, found.recipients, content.subject, html, content.text)
+
+
+async def check(call: Call) -> SendChecks:
+    """Return what spam filters and mailbox providers will probably make of the broadcast."""
+    services = call.services
+    return await sample_checks(
+        services.pool, services.acceptor, call.settings, _links(call), await _row(call), _origin(call)
+    )
 
 
 async def _row(call: Call) -> Broadcast:
@@ -245,5 +255,14 @@ OPERATIONS = (
         _KEYS,
         note="With `contact` the key needs `contacts:read` too.",
         refusals=(ErrorType.TEMPLATE_ERROR,),
+    ),
+    Operation(
+        "GET",
+        "/v1/broadcasts/{id}/checks",
+        check,
+        "Check a broadcast against spam rules and the requirements of mailbox providers",
+        _KEYS,
+        note="An extra beyond the contract: the `checks` of a dry run, for the message to a contact without fields.",
+        refusals=_CONTENT,
     ),
 )

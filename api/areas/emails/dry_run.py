@@ -13,6 +13,7 @@ from engine.sending.emails.submitted import Submitted
 from engine.sending.emails.types import Accepted, Checked, Prepared, SendRequest
 from engine.sending.messages.rules import written
 from engine.sending.preparation import Origin, run_sized
+from engine.sending.sender_checks import check_message, sender_facts
 
 
 async def foreseen(
@@ -32,9 +33,21 @@ async def _shown(decision: Decision, made: Checked) -> tuple[Accepted, ForeseenM
     return decision, await run_sized(len(made.mime), partial(_message, made))
 
 
-def dry_run_reply(accepted: Accepted, message: ForeseenMessage) -> DryRunReply:
-    """Return the reply of one send."""
-    reply = DryRunReply(status=accepted.status, message=message)
+async def dry_run(call: Call, request: SendRequest | Submitted, origin: Origin) -> DryRunReply:
+    """Return the reply of one send with the message and its checks; raise the refusal that the send would get."""
+    call.status = 200
+    acceptor, pool = call.services.acceptor, call.services.pool
+    [made] = await acceptor.preparer.check_all([request], origin)
+    [decision] = await acceptor.foresee([made])
+    found = await _shown(decision, made)
+    if isinstance(found, Refusal):
+        raise found
+    assert isinstance(made, Prepared)
+    accepted, message = found
+    async with pool.acquire() as connection:
+        sender = await sender_facts(connection, call.settings, call.account_id, made.from_domain, clock.now().date())
+    checks = await run_sized(len(made.mime), partial(check_message, sender, made.mime, made.stream))
+    reply = DryRunReply(status=accepted.status, message=message, checks=checks)
     if accepted.status == "duplicate":
         reply.id = accepted.id
         if accepted.body_differs:

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from api.areas.emails.dry_run import dry_run_reply, foreseen
+from api.areas.emails.dry_run import dry_run
 from api.areas.emails.resources import accepted
 from api.areas.emails.schemas import DryRunReply, SendReply
 from api.http.operation import Area, Call, LimitedKeys, Operation
@@ -53,11 +53,7 @@ async def send_raw(call: Call, query: RawQuery, body: bytes) -> SendReply | DryR
     origin = Origin(call.account_id, "api", call.reach)
     if not query.dry_run:
         return await accepted(call, message, origin)
-    call.status = 200
-    (found,) = await foreseen(call, [message], origin)
-    if isinstance(found, Refusal):
-        raise found
-    return dry_run_reply(*found)
+    return await dry_run(call, message, origin)
 
 
 def _mailbox(text: str) -> Mailbox:

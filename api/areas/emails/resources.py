@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, structs
 
-from api.areas.emails.dry_run import dry_run_reply, foreseen
+from api.areas.emails.dry_run import dry_run, foreseen
 from api.areas.emails.schemas import (
     BatchItem,
     BatchReply,
@@ -41,11 +41,7 @@ async def send(call: Call, body: EmailRequest) -> SendReply | DryRunReply:
     if body.dry_run is not None:  # no part of the message: a send that follows with the same key has the same content
         is_dry, body = body.dry_run, structs.replace(body, dry_run=None)
     if is_dry:
-        call.status = 200
-        (found,) = await foreseen(call, [body], _origin(call))
-        if isinstance(found, Refusal):
-            raise found
-        return dry_run_reply(*found)
+        return await dry_run(call, body, _origin(call))
     return await accepted(call, body, _origin(call))
 
 

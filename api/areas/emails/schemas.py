@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from engine.sending.emails.limits import MAX_MESSAGES
 from engine.sending.emails.types import AttachmentIn, Moment, SendRequest
+from engine.sending.sender_requirements import SendChecks
 
 __all__ = [
     "AttachmentIn", "BatchItem", "BatchReply", "BatchRequest", "CancelReply", "RescheduleReply", "RescheduleRequest",
@@ -106,7 +107,8 @@ class ForeseenMessage(
 
 
 class DryRunReply(Struct, rename="camel", kw_only=True):
-    """Answer a send with `dryRun`: the reply that the same send without it would get, and the composed message.
+    """Answer a send with `dryRun`: the reply that the same send without it would get, the composed message, and what
+    spam filters and mailbox providers will probably make of it.
 
     `id` is present for a duplicate only: the message that was accepted with the same idempotency key before.
     """
@@ -116,6 +118,7 @@ class DryRunReply(Struct, rename="camel", kw_only=True):
     id: str | UnsetType = UNSET
     body_differs: bool | UnsetType = UNSET
     message: ForeseenMessage
+    checks: SendChecks
 
 
 class BatchItem(Struct, rename="camel", kw_only=True):

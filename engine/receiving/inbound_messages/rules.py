@@ -16,7 +16,6 @@ from engine.mail.received import received_attachment
 from engine.mail.received_warnings import MailWarning
 from engine.receiving.inbound_messages.types import ReceivedFile, ReceivedFilters, Routed
 
-SPAM_THRESHOLD = 6.0  # score from which a message is spam, as rspamd's default for its action `add header`
 COPIES_KNOWN = timedelta(hours=24)  # within which the same bytes of a sender are not stored again
 MAX_BULK = 100  # messages of one bulk change
 WHAT = "received message"

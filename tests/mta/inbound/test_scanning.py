@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from engine.authentication.results import AuthenticationVerdict, AuthenticationVerdicts
+from engine.authentication.spam_rules import spam_score
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.mail.received import summarise
@@ -20,7 +21,6 @@ from loadtests.kit.scanners import EICAR, ClamdPeer, RspamdPeer, ScannerMode
 from mta.inbound.scanning.breaker import FAILURES, PAUSE_S, CircuitBreaker, ScannerUnavailable
 from mta.inbound.scanning.clamd import scan_stream
 from mta.inbound.scanning.scan import MessageScanner, ScannerRequired, marked
-from mta.inbound.scanning.spam_rules import spam_score
 from tests.harness.accounts import TestAccount
 from tests.harness.inbound import deliver, mail, receiving
 

@@ -109,6 +109,7 @@ function EditorPage({ id, saved }) {
     toast(`Version ${version.version} is in the editor. Save it to make it the latest.`, { tone: "info" });
   };
   const actions = html`${id && html`<${Button} icon="mail" role="member" onClick=${() => setDialog("test")}>Send a test<//>`}<${Button} kind="primary" role="member" busy=${saving.busy} why=${changed || !id ? null : "No changes to save."} onClick=${() => submit()}>${id ? "Save" : "Create template"}<//>${id && html`<${Menu} label="More actions" kind="plain" items=${menuOf(id, setDialog)} />`}`;
+  const sample = () => ({ variables: filled(namesBeside(allNames(base, layout), data, variables), samples, variables), data });
   return html`<${PageHead} title=${id ? base.name ?? id : "New template"} back=${BACK} lead=${id ? `Version ${base.version}. A save is the next version; sends use it at once. Messages already accepted, and broadcasts already started, keep theirs.` : CONTENT} actions=${actions} />
     <div class="stack">
       ${newer && html`<${Notice} tone="warn" title=${`Somebody saved version ${newer.version} while you edited version ${base.version}.`} action=${html`<${Button} onClick=${() => setDialog("conflict")}>Compare<//>`}>Your changes are still here, but not saved.<//>`}
@@ -131,7 +132,7 @@ function EditorPage({ id, saved }) {
         ${!(tab === "blocks" && draft.blocks) && html`<div class="stack">${tab !== "preview" && html`<${SampleFields} ...${sampled} />`}<${Rendered} state=${shown} title="Preview of the template" /></div>`}
       </div>
     </div>
-    ${dialog === "test" && html`<${Lazy} load=${loadTest} name="TestDialog" title=${`Send a test of ${base.name ?? id}`} sender send=${({ to, from }) => call("POST /v1/templates/{id}/test", { path: { id }, body: { from, to, version: base.version, variables: filled(namesBeside(allNames(base, layout), data, variables), samples, variables), data } })} onClose=${() => setDialog(null)}>
+    ${dialog === "test" && html`<${Lazy} load=${loadTest} name="TestDialog" title=${`Send a test of ${base.name ?? id}`} sender send=${({ to, from }) => call("POST /v1/templates/{id}/test", { path: { id }, body: { from, to, version: base.version, ...sample() } })} foresee=${({ to, from }) => call("POST /v1/emails", { body: { from, to, template: id, templateVersion: base.version, ...sample(), dryRun: true } })} onClose=${() => setDialog(null)}>
       ${changed ? html`<${Notice} tone="warn">The test sends the saved version ${base.version}, without your unsaved changes.<//>` : html`<p class="soft">It sends version ${base.version} with the sample values.</p>`}<//>`}
     ${dialog === "duplicate" && html`<${DuplicateDialog} id=${id} name=${base.name ?? id} changed=${changed} onClose=${() => setDialog(null)} />`}
     ${dialog === "conflict" && newer && html`<${ConflictDialog} newer=${newer} base=${base} draft=${draft} source=${shown.reply?.source} busy=${saving.busy} onClose=${() => setDialog(null)} onReplace=${() => { setDialog(null); submit(newer.version); }} onTake=${() => { setDialog(null); setBase(newer); setDraft(fieldsOf(newer)); setNewer(null); saving.clear(); }} />`}

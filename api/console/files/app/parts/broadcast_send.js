@@ -3,6 +3,7 @@ import { call, useAction, useCall } from "../core/api.js";
 import { Button, Dialog, ErrorNote, Facts, fieldError, Form, Icon, Segments, Skeleton, TextField, toast } from "../core/ui.js";
 import { duration, html, instant, number, plural, useState, zone } from "../core/view.js";
 import { findings } from "./checks.js";
+import { SendChecks } from "./send_checks.js";
 
 const REVIEWED_ABOVE = 1000; // recipients of 24 hours, until the operator has approved a broadcast of the account
 const STARTED = { in_review: "Waiting for review", scheduled: "Scheduled", sending: "Sending" };
@@ -28,6 +29,7 @@ export function SendDialog({ broadcast, onClose }) {
   const [when, setWhen] = useState(scheduled ? "later" : "now");
   const [at, setAt] = useState("");
   const sample = useCall("GET /v1/broadcasts/{id}/preview", { path: { id: broadcast.id }, quiet: true });
+  const checks = useCall("GET /v1/broadcasts/{id}/checks", { path: { id: broadcast.id }, quiet: true });
   const me = useCall("GET /v1/me", { quiet: true });
   const later = when === "later";
   const [send, { busy, error }] = useAction(() => call("POST /v1/broadcasts/{id}/send", { path: { id: broadcast.id }, body: later ? { scheduledAt: instant(at) } : {} }));
@@ -45,7 +47,8 @@ export function SendDialog({ broadcast, onClose }) {
     ${!sample.data && !sample.error && html`<${Skeleton} lines=${3} />`}
     <${ErrorNote} error=${sample.error} retry=${sample.reload} />
     ${sample.data && html`<${Facts} items=${[["Subject", sample.data.subject || "(empty)"], ["From", broadcast.from], ["People", people === null ? "counted at the start" : html`${plural(people, "contact")} now. Contacts in the audience when it starts get it; suppressed, unconfirmed and unsubscribed addresses are skipped.`], broadcast.perMinute && people !== null && ["Takes", `about ${duration((people / broadcast.perMinute) * 60_000)} at ${number(broadcast.perMinute)} a minute`]]} />
-      <ul class="stack-tight">${sendingNotes(broadcast, sample.data, me.data).map((one) => html`<li class="row"><span class=${one.tone}><${Icon} name=${one.tone === "good" ? "circle-check" : "triangle-alert"} /></span><span class="grow">${one.text}</span></li>`)}</ul>`}
+      <ul class="stack-tight">${sendingNotes(broadcast, sample.data, me.data).map((one) => html`<li class="row"><span class=${one.tone}><${Icon} name=${one.tone === "good" ? "circle-check" : "triangle-alert"} /></span><span class="grow">${one.text}</span></li>`)}</ul>
+      <${SendChecks} checks=${checks.data} error=${checks.error} />`}
     <div class="row"><${Segments} label="When" options=${[["now", "Now"], ["later", "Later"]]} value=${when} onValue=${setWhen} /></div>
     ${later && html`<${Form} onSubmit=${submit}><${TextField} label="Start at" type="datetime-local" required value=${at} onValue=${setAt} error=${fieldError(error, "scheduledAt")} hint=${`Your time zone: ${zone.value}.`} /><//>`}
     <${ErrorNote} error=${error} fields=${["scheduledAt"]} />
