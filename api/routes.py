@@ -48,8 +48,8 @@ MODULES: Final = """
     contacts.resources contacts.files contacts.lists contacts.opt_outs contacts.segments broadcasts.resources
     inbound_addresses.resources inbound_messages.resources inbound_routes.resources inbound_domains.resources
     mta_sts.resources verifications.resources address_checks.resources alerts.resources notices.resources
-    audit.resources api_keys.resources account.resources billing.resources auth.resources identity.resources
-    email_verification.resources second_factor.resources passkeys.resources sub_accounts.resources
+    views.resources audit.resources api_keys.resources account.resources billing.resources auth.resources
+    identity.resources email_verification.resources second_factor.resources passkeys.resources sub_accounts.resources
     account_deletion.resources erasures.resources team.resources leads.resources request_log.resources
     instance.resources local_sink.resources local_accounts.resources local_clock.resources operator.resources
 """.split()  # noqa: SIM905 - a list of strings would be three times as long

@@ -35,6 +35,7 @@ NOUNS: Final = {
     Kind.SESSION: "session",
     Kind.USER: "member",
     Kind.VERIFICATION: "verification",
+    Kind.VIEW: "saved view",
     Kind.WEBHOOK: "webhook endpoint",
 }
 

@@ -75,6 +75,7 @@ _OWN_IDS: Final = {  # the start of a schema's name -> the kind of its `id`
     "ReplayReply": Kind.RECEIVED,
     "ReviewedBroadcast": Kind.BROADCAST,
     "RotatedKey": Kind.API_KEY,
+    "SavedView": Kind.VIEW,
     "SecretMade": Kind.WEBHOOK,
     "Segment": Kind.SEGMENT,
     "SubAccount": Kind.ACCOUNT,

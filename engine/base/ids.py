@@ -49,6 +49,7 @@ class Kind(StrEnum):
     REQUEST = "req"
     ERASURE = "ers"
     IMAGE = "img"
+    VIEW = "viw"
 
 
 class WrongId(ValueError):  # noqa: N818 - named for what the caller gave

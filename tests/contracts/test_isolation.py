@@ -59,6 +59,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/operator/reviews/{id}/reject"): {"note": "Mine now"},
     ("PATCH", "/v1/operator/sites/{name}"): {"connections": 1},
     ("PATCH", "/v1/segments/{id}"): {"name": "Mine now"},
+    ("PATCH", "/v1/views/{id}"): {"name": "Mine now"},
     ("PATCH", "/v1/webhooks/{id}"): {"status": "disabled"},
     ("PATCH", "/v1/templates/{id}"): {"subject": "Mine now"},
     ("POST", "/v1/templates/{id}/duplicate"): {},
@@ -243,6 +244,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "/v1/team/members/": ("owner", "member"),
     "/v1/templates/": ("template",),
     "/v1/verifications/": ("verification",),
+    "/v1/views/": ("view",),
     "/v1/webhooks/": ("webhook",),
     "/v1/webhooks/deliveries/": ("event",),
 }

@@ -244,6 +244,8 @@ async def _people(api: Api, estate: Estate) -> None:
     invited = f"guest-{mark}@people.test"
     invite = await api.post("/v1/team/invites", None, {"email": invited, "role": "member"}, person=estate.owner)
     estate.things |= {"invite": _ok(invite)["id"], "invited": invited}
+    view = {"page": "messages", "name": mark, "query": "status=bounced", "shared": True}
+    estate.things["view"] = _ok(await api.post("/v1/views", None, view, person=estate.owner))["id"]
     child = await api.post("/v1/sub-accounts", None, {"name": f"Below {mark}"}, person=estate.owner)
     estate.things["sub_account"] = _ok(child)["id"]
     for name, person in (("owner", estate.owner), ("member", estate.member)):

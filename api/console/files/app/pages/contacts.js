@@ -1,6 +1,7 @@
 // Contacts: people whom broadcasts can reach, with their fields, consent and lists.
 import { call, download, useAction, useCall, usePages } from "../core/api.js";
 import { go, location, setQuery } from "../core/router.js";
+import { Lazy } from "../core/shell.js";
 import { breakable, Button, CheckField, Chip, Confirm, Dialog, Empty, ErrorNote, fieldError, Form, Menu, PageHead, SearchField, SelectField, TextField, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { html, number, plural, useState } from "../core/view.js";
@@ -8,6 +9,8 @@ import { CONSENTS, CONSENT_TEXTS, FieldsEditor, fieldsOf } from "../parts/contac
 import { LocaleField } from "../parts/locale_field.js";
 import { ReasonChip } from "../parts/reason_chip.js";
 import { SenderField } from "../parts/sender_field.js";
+
+const loadViews = () => import("../parts/saved_views.js");
 
 export function Contacts() {
   const { query } = location.value;
@@ -30,7 +33,7 @@ export function Contacts() {
     <${Button} icon="upload" role="member" to="/contacts/import" query=${{ list: filters.list }}>Import CSV<//><${Button} kind="primary" icon="plus" role="member" onClick=${() => setOpen("new")}>New contact<//>`;
   return html`<${PageHead} title="Contacts" lead=${`People whom broadcasts can reach.${limit ? ` ${number(limit.used)} of ${limit.limit === null ? "any number" : number(limit.limit)} used.` : ""}`} actions=${actions} />
     <div class="toolbar"><${SearchField} label="Search address or name" value=${filters.search} onValue=${(search) => setQuery({ search })} />
-      <div class="toolbar-select"><${SelectField} label="List" hideLabel value=${filters.list} options=${[["", "All lists"], ...Object.entries(names)]} onValue=${(list) => setQuery({ list })} /></div>
+      <div class="toolbar-select"><${SelectField} label="List" hideLabel value=${filters.list} options=${[["", "All lists"], ...Object.entries(names)]} onValue=${(list) => setQuery({ list })} /></div><${Lazy} load=${loadViews} name="SavedViews" page="contacts" />
       ${chosen.size > 0 && html`<span class="row"><strong>${plural(chosen.size, "contact")}</strong><${Button} role="member" onClick=${() => setOpen("list")}>Add to list<//><${Button} role="member" danger icon="trash-2" onClick=${() => setOpen("delete")}>Delete<//></span>`}</div>
     <${Table} label="Contacts" columns=${columns(names)} state=${state} rowTo=${(row) => `/contacts/${row.id}`} selection=${{ chosen, onChange: setChosen }} empty=${filters.search || filters.list ? html`<${NoMatch} />` : html`<${NoContacts} onNew=${() => setOpen("new")} />`} />
     ${open === "new" && html`<${NewContact} lists=${lists.data?.data ?? []} list=${filters.list} onClose=${(made) => (made ? go(`/contacts/${made}`) : close(false))} />`}

@@ -7,6 +7,8 @@ import { html, number, plural, startOfDay, useEffect, useState } from "../core/v
 import { useLive } from "../parts/live.js";
 import { ReceivedList } from "../parts/received_list.js";
 
+const loadViews = () => import("../parts/saved_views.js");
+
 const PAGE = 25;
 const loadDetail = () => import("../parts/received_detail.js");
 const WIDE = matchMedia("(min-width: 1100px)");
@@ -82,6 +84,7 @@ function InboxFilters({ query, addresses }) {
       <div class="toolbar-select"><${SelectField} label="Spam" hideLabel options=${SPAM} ...${field("spam")} /></div>
       <div class="toolbar-select"><${SelectField} label="Address" hideLabel options=${[["", "All addresses"], ...addresses.map((one) => [one.address, one.label ? `${one.address} (${one.label})` : one.address])]} ...${field("address")} /></div>
       <${Button} kind="quiet" icon="list-filter" aria-expanded=${more ? "true" : "false"} onClick=${() => setMore(!more)}>More filters<//>
+      <${Lazy} load=${loadViews} name="SavedViews" page="inbox" />
       ${used && html`<${Button} kind="quiet" icon="x" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>Clear<//>`}</div>
     ${more && html`<div class="filter-grid">
       <div class="field"><span class="label">In the text</span><${SearchField} label="Search message text" ...${field("body")} /></div>

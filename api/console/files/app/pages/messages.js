@@ -11,6 +11,7 @@ import { MessageSearch } from "../parts/message_search.js";
 import { VirtualRows } from "../parts/virtual_rows.js";
 
 const TOP_PX = 160; // scrolled less, the list counts as at its top
+const loadViews = () => import("../parts/saved_views.js");
 const loadRange = () => import("../parts/custom_range.js");
 const loadEmpty = () => import("../parts/no_messages.js");
 const loadResend = () => import("../parts/resend_dialog.js");
@@ -46,7 +47,7 @@ export function Messages() {
       <${MessageSearch} search=${filters.search ?? ""} />
       <${SelectField} label="Status" hideLabel value=${filters.status ?? ""} onValue=${(value) => setQuery({ status: value })} options=${[["", "Any status"], ...FILTERS[0].values.map((one) => [one, one])]} />
       <${SelectField} label="Time" hideLabel value=${query.get("range") ?? ""} onValue=${(value) => setQuery({ range: value, from: null, until: null })} options=${RANGES} />
-      <span class="grow"></span><${LiveButton} paused=${paused} onPaused=${setPaused} state=${state} />
+      <${Lazy} load=${loadViews} name="SavedViews" page="messages" /><span class="grow"></span><${LiveButton} paused=${paused} onPaused=${setPaused} state=${state} />
     </div>
     <${Chips} filters=${filters} custom=${query.get("range") === "custom"} query=${query} />
     ${chosen.size > 0 && html`<div class="toolbar selection-bar" role="region" aria-label="Selected messages"><span>${plural(chosen.size, "message")} selected</span><${Button} icon="rotate-ccw" role="member" onClick=${() => setResending([...chosen])}>Send again<//><${Button} kind="quiet" onClick=${() => setChosen(new Set())}>Clear selection<//></div>`}

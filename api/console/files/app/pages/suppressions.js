@@ -1,11 +1,14 @@
 // Suppressions: addresses that the account does not send to, with their causes.
 import { call, download, usePages, useAction } from "../core/api.js";
 import { href, location, setQuery } from "../core/router.js";
+import { Lazy } from "../core/shell.js";
 import { breakable, Button, Confirm, CopyButton, Dialog, Empty, ErrorNote, fieldError, Form, Menu, Notice, PageHead, SearchField, SelectField, TextField, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { html, useState } from "../core/view.js";
 import { ReasonChip } from "../parts/reason_chip.js";
 import { SuppressionFile } from "../parts/suppression_file.js";
+
+const loadViews = () => import("../parts/saved_views.js");
 
 const FILTER = [["", "All reasons"], ["bounce", "Bounce"], ["complaint", "Complaint"], ["unsubscribe", "Unsubscribe"], ["manual", "Manual"]];
 const COMPLAINT = "This person reported your email as spam. Mailbox providers block senders who email them again, so you can't remove this suppression.";
@@ -24,7 +27,7 @@ export function Suppressions() {
     <${Button} icon="upload" role="member" onClick=${() => setOpen("file")}>Import file<//><${Button} kind="primary" icon="plus" role="member" onClick=${() => setOpen("add")}>Suppress address<//>`;
   return html`<${PageHead} title="Suppressions" lead="Addresses you don't send to. Bounces, complaints and unsubscribes are added automatically." actions=${actions} />
     <div class="toolbar"><${SearchField} label="Search addresses" value=${filters.search} onValue=${(search) => setQuery({ search })} />
-      <div class="toolbar-select"><${SelectField} label="Reason" hideLabel value=${filters.reason} options=${FILTER} onValue=${(reason) => setQuery({ reason })} /></div></div>
+      <div class="toolbar-select"><${SelectField} label="Reason" hideLabel value=${filters.reason} options=${FILTER} onValue=${(reason) => setQuery({ reason })} /></div><${Lazy} load=${loadViews} name="SavedViews" page="suppressions" /></div>
     <${Table} label="Suppressions" columns=${columns(setOpen)} state=${state} rowKey=${(row) => row.address} empty=${filtered ? html`<${NoMatch} />` : html`<${NoSuppressions} onAdd=${() => setOpen("add")} />`} />
     ${open === "add" && html`<${AddSuppression} onClose=${close} />`}
     ${open === "file" && html`<${SuppressionFile} onClose=${close} />`}

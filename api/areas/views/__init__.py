@@ -1,0 +1,1 @@
+"""Saved views: `/v1/views`."""

@@ -1,0 +1,1 @@
+"""Saved views: filters of lists under a name, per person and shared."""
