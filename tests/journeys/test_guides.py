@@ -8,18 +8,19 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import asyncpg
-import msgspec
 import pytest
+from msgspec import structs
 
 from api.http import service_addresses
+from engine.base.scopes import SCOPES
 from loadtests.kit.service import Service
 from tests.harness.accounts import make_account
-from tests.harness.guides import GuideSample, guides
+from tests.harness.guides import GuideSample, GuideText, guides
 
 pytestmark = pytest.mark.journey
 
@@ -62,6 +63,14 @@ class GuideShell:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         return done.returncode, done.stdout.split(MARK)
+
+    async def run_as_another_account(
+        self, pool: asyncpg.Pool, samples: list[GuideSample], *, plan: str = "scale", scopes: Collection[str] = SCOPES
+    ) -> tuple[int, list[str]]:
+        """Run the samples with a key and a domain of a new account of its own."""
+        account = await make_account(pool, plan=plan, scopes=scopes, pepper=self._settings.pepper)
+        own = [structs.replace(one, text=one.text.replace("hello.test", account.domain)) for one in samples]
+        return await asyncio.to_thread(self.run, own, KEY=account.token)
 
     def _command(self, place: int, sample: GuideSample) -> str:
         text = service_addresses.filled(sample.text, self._settings)
@@ -106,14 +115,31 @@ async def test_the_first_sample_runs_on_the_free_plan_or_the_guide_says_what_it_
     shell = GuideShell(service, tmp_path)
     async with asyncpg.create_pool(service.database_url, min_size=1, max_size=1) as pool:
         for guide in guides().values():
-            first = next((one for one in guide.samples if runnable(one)), None)
-            if first is None or "smtp://" in first.text:  # SMTP without a login sends for the account of the first run
-                continue
-            account = await make_account(pool, plan="free", pepper=service.settings.pepper)
-            own = msgspec.structs.replace(first, text=first.text.replace("hello.test", account.domain))
-            status, printed = await asyncio.to_thread(shell.run, [own], KEY=account.token)
-            needs = guide.text.partition("```")[0]
-            assert status == 0 or "Free" in needs, f"{first} needs a larger plan, and does not say so:\n{printed[-1]}"
+            for first in with_a_key(guide)[:1]:
+                status, printed = await shell.run_as_another_account(pool, [first], plan="free")
+                needs = opening(guide)
+                assert status == 0 or "Free" in needs, f"{first} needs a larger plan, and does not say so: {printed}"
+
+
+@pytest.mark.exhaustive
+async def test_the_scopes_that_a_guide_asks_for_are_enough_for_its_samples(service: Service, tmp_path: Path) -> None:
+    shell = GuideShell(service, tmp_path)
+    async with asyncpg.create_pool(service.database_url, min_size=1, max_size=1) as pool:
+        for guide in guides().values():
+            scopes = SCOPES.intersection(re.findall(r"`([a-z]+:[a-z]+)`", opening(guide)))
+            if scopes:
+                status, printed = await shell.run_as_another_account(pool, with_a_key(guide), scopes=scopes)
+                assert status == 0, f"{guide.slug}.md asks for {sorted(scopes)}: {printed}"
+
+
+def opening(guide: GuideText) -> str:
+    """Return the text before the first sample, which says what the reader needs."""
+    return guide.text.partition("```")[0]
+
+
+def with_a_key(guide: GuideText) -> list[GuideSample]:
+    """Return the samples to run, without SMTP: its connections without a login are of the first run's account."""
+    return [one for one in guide.samples if runnable(one) and "smtp://" not in one.text]
 
 
 def shown_answers(samples: list[GuideSample]) -> Iterator[tuple[GuideSample, GuideSample]]:
