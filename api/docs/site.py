@@ -30,6 +30,7 @@ SCRIPTS: Final = Path(__file__).parent / "scripts"
 RUNBOOKS: Final = Path(__file__).parents[2] / "ops" / "runbooks"  # beside the code in a checkout; else left out
 DECISIONS: Final = RUNBOOKS.parent / "decisions"
 DEPLOY: Final = RUNBOOKS.parent / "deploy"
+CHANGELOG: Final = RUNBOOKS.parents[1] / "CHANGELOG.md"
 FILES_PATH: Final = "/docs-files"
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 _LINKS: Final = "Next"  # the last section of a guide names other pages, which have these words themselves
@@ -101,6 +102,7 @@ class SiteBuilder:
         yield from map(self._guide, guides())
         yield self._errors()
         yield from self._reference()
+        yield from self._changelog()
         yield from self._operating()
         yield self._missing()
 
@@ -180,6 +182,16 @@ class SiteBuilder:
             markdown="\n".join(part.markdown for part in parts),
             headings=tuple(heading for part in parts for heading in part.headings),
         )
+
+    def _changelog(self) -> Iterator[SitePage]:
+        """Yield the changelog of a checkout, with its versions and dates as sections."""
+        if CHANGELOG.is_file():
+            text = _TITLE.sub("", with_command(CHANGELOG.read_text("utf-8")), count=1).strip() + "\n"
+            rendered = render(text, _runbook_links(self._docs, CHANGELOG))
+            yield SitePage(
+                "changelog", "Changelog", "What changed in each version, with its date.", "Reference",
+                rendered.html, text, rendered.headings,
+            )  # fmt: skip
 
     def _operating(self) -> Iterator[SitePage]:
         for folder, place, section in ((RUNBOOKS, "operating", "Operating"), (DECISIONS, "decisions", "Decisions")):

@@ -15,7 +15,7 @@ from api.docs.error_texts import ERROR_TEXTS
 from api.docs.guides import FOLDER, guide, guides
 from api.docs.markdown import render
 from api.docs.samples import FOREIGN
-from api.docs.site import DEPLOY, DocumentationSite, SiteBuilder
+from api.docs.site import CHANGELOG, DEPLOY, DocumentationSite, SiteBuilder
 from api.http.client_names import client_method, python_name
 from api.http.service_addresses import filled
 from api.http.static_files import PAGE_POLICY
@@ -112,6 +112,7 @@ def test_the_search_index_has_the_sections_by_their_address(site: DocumentationS
 def test_pages_name_the_ports_of_the_running_service(site: DocumentationSite) -> None:
     past_or_defaults = (
         "/docs/decisions/", "/docs/operating/settings", "/docs/search.json", "/llms", "/docs/llms", "/docs/deploy/",
+        "/docs/changelog",
     )  # fmt: skip
     texts = {path: file.plain.decode("utf-8", "replace") for path, file in site.files.items()}
     wrong = {path: found[0] for path, text in texts.items()
@@ -121,6 +122,15 @@ def test_pages_name_the_ports_of_the_running_service(site: DocumentationSite) ->
     assert 'smtplib.SMTP("127.0.0.1", 18081' in texts["/docs/smtp.md"]
     assert "smtp://127.0.0.1:18083" in texts["/docs/inbound.md"]
     assert "--server 127.0.0.1:18083" in texts["/docs/operating/inbound.md"]
+
+
+def test_the_changelog_is_a_page_with_dated_versions(site: DocumentationSite, pages: dict[str, Page]) -> None:
+    text = site.files["/docs/changelog.md"].plain.decode()
+    versions = re.findall(r"^## (\S+) \((\d{4}-\d{2}-\d{2})\)$", text, re.MULTILINE)
+
+    assert versions
+    assert versions == re.findall(r"^## (\S+) \((\S+)\)$", CHANGELOG.read_text("utf-8"), re.MULTILINE)
+    assert any("changelog" in link for link in pages["/docs/api-conventions"].links)
 
 
 def test_the_files_for_an_installation_are_served_as_text(site: DocumentationSite) -> None:

@@ -76,7 +76,7 @@ def leads(guide: GuideText, link: str) -> bool:
         )
     if page == "errors":
         return not anchor or anchor in set(REGISTRY)
-    if page == "api" or page in RUNBOOKS:
+    if page in {"api", "changelog"} or page in RUNBOOKS:
         return not anchor
     if page.startswith("deploy/"):
         return (ROOT / "ops" / page).is_file() and not anchor
