@@ -81,7 +81,7 @@ def read(folder: Path) -> Manifest:
     try:
         found = msgspec.json.decode((folder / FILE).read_bytes(), type=Manifest)
     except FileNotFoundError:
-        raise BackupError(f"{folder} holds no finished backup: there is no {FILE}") from None
+        raise BackupError(f"{folder} contains no finished backup: {FILE} is missing") from None
     except (OSError, msgspec.DecodeError) as error:
         raise BackupError(f"{folder / FILE} can't be read: {error}") from error
     if found.format != FORMAT:

@@ -126,8 +126,8 @@ async def refuse_full(connection: asyncpg.Connection, wanted: frozenset[int]) ->
             continue
         if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {quoted(table.name)})"):  # noqa: S608 - quoted
             raise BackupError(
-                f"the database is not empty: {table.name} holds rows. A backup is restored into an empty database only;"
-                " make a new one, or choose another WAYBILL_STATE for an embedded one."
+                f"the database is not empty: {table.name} has rows. A backup can only be restored into an empty "
+                "database. Create one, or choose another WAYBILL_STATE for an embedded one."
             )
     if any(table.name == "schema_migrations" for table in found):
         strange = [one.name for one in await MIGRATIONS.fetch(connection) if one.number not in wanted]

@@ -79,13 +79,13 @@ def account_create(
 @as_json
 @reported
 def account_plan(*, account_id: str, plan: str, as_json: bool) -> None:
-    """Set the plan of an account that has no subscription; its limits hold at once, nothing is deleted."""
+    """Set the plan of an account that has no subscription; its limits apply at once, nothing is deleted."""
     show(in_database(set_plan, account=account_id, plan=Plan(plan)), as_json=as_json)
 
 
 @account.command("agreement")
 @_account_id
-@click.option("--plan", type=click.Choice([plan.value for plan in Plan]), help="Plan that was agreed.")
+@click.option("--plan", type=click.Choice([plan.value for plan in Plan]), help="Agreed plan.")
 @click.option("--end", is_flag=True, help="End the agreement and its limits; the account then has the Free plan.")
 @_raised_caps
 @as_json

@@ -24,7 +24,7 @@ def backup(*, folder: Path, without_pepper: bool, as_json: bool) -> None:
     show(done, as_json=as_json)
     if not as_json:
         click.echo(
-            f"\n{folder} holds mail and addresses"
+            f"\n{folder} contains mail and addresses"
             + (", but not the pepper. Keep the pepper as safe as this folder." if without_pepper else
                ", and the pepper, which opens every key in it. Restrict access to it."),
             err=True,

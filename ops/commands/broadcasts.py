@@ -109,7 +109,7 @@ def review_approve(*, broadcast: str, as_json: bool) -> None:
 
 @review.command("reject")
 @_broadcast
-@click.option("--note", required=True, help="Why; the author of the broadcast reads it.")
+@click.option("--note", required=True, help="Reason; shown to the author of the broadcast.")
 @as_json
 @reported
 def review_reject(*, broadcast: str, note: str, as_json: bool) -> None:

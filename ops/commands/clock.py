@@ -17,7 +17,7 @@ wait = click.option(
     type=click.IntRange(1, MAX_WAIT_S),
     default=600,
     show_default=True,
-    help="Seconds after which the command fails and says what is still at work.",
+    help="Seconds after which the command fails and shows the work that is still due.",
 )
 
 

@@ -49,7 +49,7 @@ def contacts() -> None:
 
 @contacts.command("list")
 @named_account
-@click.option("--search", help="Only contacts with this in address or name.")
+@click.option("--search", help="Only contacts whose address or name contains this text.")
 @limit_option(50, most=1_000)
 @as_json
 @reported
@@ -70,7 +70,7 @@ def contacts_list(*, account: str, search: str | None, limit: int, as_json: bool
     "--consent",
     type=click.Choice(["signed_up", "customer", "imported_with_consent"]),
     required=True,
-    help="Why these people may be sent broadcasts.",
+    help="Why you may send broadcasts to these people.",
 )
 @click.option("--list", "list_id", help="Add the contacts to this list (lst_…).")
 @as_json
@@ -105,7 +105,7 @@ def suppressions() -> None:
     type=click.Choice(["unsubscribe", "manual"]),
     default="unsubscribe",
     show_default=True,
-    help="The reason of rows that give none.",
+    help="Reason for rows without one.",
 )
 @as_json
 @reported

@@ -243,7 +243,7 @@ def _verdict(kind: str, at: datetime, detail: dict[str, Any], one: ExplainedReci
             how = f" over {tls['version']}" if isinstance(tls, dict) and tls.get("version") else ""
             return f"{tries}{mx} succeeded at {clock.iso(at)}{how}"
         case EventType.BOUNCED.value:
-            return f"{tries}{mx} was refused for good at {clock.iso(at)}"
+            return f"{tries}{mx} was rejected permanently at {clock.iso(at)}"
         case EventType.DEFERRED.value:
             again = f", the next is at {clock.iso(one.next_attempt_at)}" if one.next_attempt_at else ""
             return f"{tries}{mx} was put off at {clock.iso(at)}{again}"

@@ -45,7 +45,7 @@ def sentence(error: Exception) -> str:
         case DatabaseError() if not isinstance(error, BehindPooler):
             return f"PostgreSQL refused the statement: {_text(error)}. {_DOCTOR}"
         case TimeoutError() if not str(error):
-            return f"A server did not answer in time. {_DOCTOR}"
+            return f"A server did not respond in time. {_DOCTOR}"
         case ConnectionRefusedError():
             return f"Connection refused: {_text(error)}. {_DOCTOR}"
         case _:

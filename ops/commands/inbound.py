@@ -220,7 +220,7 @@ async def _found(pool: asyncpg.Pool, message: str) -> tuple[ReceivedRow, bytes]:
     row = None if owner is None else await store.read(pool, owner.account_id, wanted, domains=None)
     mime = None if row is None else await store.raw(pool, row.raw_id)
     if row is None or mime is None:
-        raise ValueError(f"There is no received message {message}.")
+        raise ValueError(f"No received message {message} exists.")
     return row, mime
 
 

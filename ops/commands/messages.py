@@ -169,7 +169,7 @@ async def opened(pool: asyncpg.Pool, message: str, *, account: str | None) -> di
     owner = await _owner(pool, message_id) if account is None else await find_account(pool, account)
     row = None if owner is None else await store.read(pool, owner, message_id)
     if owner is None or row is None:
-        raise (not_found("message") if account is not None else ValueError(f"There is no message {message}."))
+        raise (not_found("message") if account is not None else ValueError(f"No message {message} exists."))
     mime = await store.body(pool, owner, message_id)
     return _owned(owner) | dict(msgspec.to_builtins(detail_of(row, mime)))
 

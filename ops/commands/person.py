@@ -48,7 +48,7 @@ def person_sign_in_link(*, email: str, as_json: bool) -> None:
 
 @person.command("operator")
 @_email
-@click.option("--revoke", "revoked", is_flag=True, help="Make the person no operator any more.")
+@click.option("--revoke", "revoked", is_flag=True, help="Remove the person's operator rights.")
 @as_json
 @reported
 def person_operator(*, email: str, revoked: bool, as_json: bool) -> None:

@@ -15,7 +15,7 @@ def platform() -> None:
 
 @platform.command("set")
 @_account
-@click.option("--from", "sender", help="Sender address of that mail; its domain must be verified on the account.")
+@click.option("--from", "sender", help=("Sender address of these emails; the account must have verified its domain."))
 @as_json
 @reported
 def platform_set(*, account_id: str, sender: str | None, as_json: bool) -> None:
@@ -27,5 +27,5 @@ def platform_set(*, account_id: str, sender: str | None, as_json: bool) -> None:
 @as_json
 @reported
 def platform_show(*, as_json: bool) -> None:
-    """Show the platform account, the sender address, and how many of its mails wait."""
+    """Show the platform account, the sender address, and how many of its emails wait."""
     show(in_service(admin.show_platform), as_json=as_json)

@@ -42,7 +42,7 @@ def _target(given: dict[str, Any]) -> Any:
 @click.group(invoke_without_command=True)
 @click.option(
     "--by", type=click.Choice(["domain", "site", "account", "shard"]), default="domain", show_default=True,
-    help="Group deliveries by this.",
+    help="Property to group deliveries by.",
 )  # fmt: skip
 @limit_option(20, most=1000)
 @as_json

@@ -44,7 +44,7 @@ def reports_counts(*, as_json: bool) -> None:
 
 @reports.command("show")
 @click.argument("report", metavar="ID", type=click.UUID, help="Id of the report, as `ops reports` lists it.")
-@click.option("--raw", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the mail to this file.")
+@click.option("--raw", "to", type=click.Path(path_type=Path, dir_okay=False), help=("Write the email to this file."))
 @as_json
 @reported
 def show_report(*, report: UUID, to: Path | None, as_json: bool) -> None:

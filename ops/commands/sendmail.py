@@ -165,7 +165,7 @@ def _sentence(error: urllib.error.HTTPError) -> str:
         told = json.load(error)["error"]
         return f"{told['message']} [{told['type']}]"
     except (ValueError, KeyError, TypeError):
-        return f"The service answered {error.code}."
+        return f"The API returned {error.code}."
 
 
 def _name_of(field: bytes) -> bytes:

@@ -27,7 +27,7 @@ _HEADERS = ("From", "To", "Cc", "Reply-To", "Subject", "Date", "Message-ID")
 @click.pass_context
 @reported
 def sink(context: click.Context, *, limit: int, as_json: bool) -> None:
-    """List the mail in the local sink, newest first; `show` prints one mail with its links."""
+    """List the emails in the local sink, newest first; `show` prints one email with its links."""
     if context.invoked_subcommand is not None:
         return
     folder = _sink_folder()

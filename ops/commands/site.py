@@ -20,7 +20,7 @@ def numbers(option: str, text: str, kind: Callable[[str], N]) -> list[N]:
     try:
         return [kind(one) for one in text.split(",")]
     except ValueError:
-        fail(f"{option} takes numbers joined by commas, such as 60,300,900.")
+        fail(f"{option} needs numbers separated by commas, such as 60,300,900.")
 
 
 @click.group()
@@ -60,12 +60,14 @@ def site_show(*, name: str, as_json: bool) -> None:
 
 @site.command("set")
 @_site_name
-@click.option("--connections", type=click.IntRange(min=1), help="Maximum of connections at once, over all processes.")
-@click.option("--messages-per-connection", type=click.IntRange(min=1), help="Maximum of messages per connection.")
-@click.option("--per-second", type=float, help="Maximum of messages per second, over all processes.")
-@click.option("--per-minute", type=float, help="Maximum of messages per minute, over all processes.")
-@click.option("--per-hour", type=float, help="Maximum of messages per hour, over all processes.")
-@click.option("--recipients", type=click.IntRange(min=1), help="Maximum of recipients per SMTP transaction.")
+@click.option(
+    "--connections", type=click.IntRange(min=1), help=("Maximum concurrent connections, across all processes.")
+)
+@click.option("--messages-per-connection", type=click.IntRange(min=1), help="Maximum messages per connection.")
+@click.option("--per-second", type=float, help="Maximum messages per second, across all processes.")
+@click.option("--per-minute", type=float, help="Maximum messages per minute, across all processes.")
+@click.option("--per-hour", type=float, help="Maximum messages per hour, across all processes.")
+@click.option("--recipients", type=click.IntRange(min=1), help="Maximum recipients per SMTP transaction.")
 @click.option(
     "--family",
     type=click.Choice(["ipv4", "ipv6", "ipv4-only", "ipv6-only"]),
@@ -74,9 +76,11 @@ def site_show(*, name: str, as_json: bool) -> None:
 @click.option(
     "--ladder", "ladder_s", help="Retry schedule: seconds between attempts, such as 60,300,900; the last repeats."
 )
-@click.option("--back-off", multiple=True, help="Words in a reply that ask to slow down; repeatable.")
+@click.option("--back-off", multiple=True, help="Words in a server's reply that ask to slow down; repeatable.")
 @click.option(
-    "--together/--apart", default=None, help="Share one connection limit between all servers under the name, or not."
+    "--together/--apart",
+    default=None,
+    help=("Share one connection limit between all servers under the name, or use one per server."),
 )
 @click.option("--unset", multiple=True, help="Field to remove from the rule, such as per_second; repeatable.")
 @click.option("--why", help="Reason, shown beside the rule.")

@@ -112,7 +112,7 @@ def source_unassign(*, stream: str, account: str | None, as_json: bool) -> None:
 
 @source.command("warmup")
 @_ip
-@click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="Day (UTC) of its first mail.")
+@click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="Day (UTC) of its first email.")
 @click.option("--plan", help="Messages per day to each provider, such as 50,100,500; default: the shipped plan.")
 @click.option("--off", is_flag=True, help="End the warm-up and its daily limits.")
 @as_json
@@ -210,7 +210,7 @@ async def set_pool(pool: asyncpg.Pool, settings: Settings, name: str, ips: str) 
 async def remove_pool(pool: asyncpg.Pool, name: str) -> dict[str, Any]:
     """Delete a pool; raises ValueError if it is unknown or a stream is assigned to it."""
     if not await sources_store.remove_pool(pool, name):
-        raise ValueError(f"There is no pool {name[:MAX_NAME]!r}, or a stream is assigned to it. See `ops source list`.")
+        raise ValueError(f"No pool {name[:MAX_NAME]!r} exists, or a stream is assigned to it. See `ops source list`.")
     return {"pool": name, "removed": True}
 
 
@@ -223,14 +223,14 @@ async def assign(pool: asyncpg.Pool, *, stream: str, name: str, account: str | N
         await sources_store.assign(pool, Assignment(stream, whose, name))
     except ForeignKeyViolation as error:
         missing = f"pool {name[:MAX_NAME]!r}" if error.constraint == "source_assignments_pool_fkey" else "such account"
-        raise ValueError(f"There is no {missing}.") from None
+        raise ValueError(f"No {missing} exists.") from None
     return {"stream": stream, "account": _account(whose), "pool": name}
 
 
 async def unassign(pool: asyncpg.Pool, *, stream: str, account: str | None) -> dict[str, Any]:
     """Remove an assignment; raises ValueError if there is none."""
     if not await sources_store.unassign(pool, stream, _account_id(account)):
-        raise ValueError("There is no such assignment. `ops source list` shows all.")
+        raise ValueError("No such assignment exists. `ops source list` shows all.")
     return {"stream": stream, "account": account or "", "pool": "any address"}
 
 

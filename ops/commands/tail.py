@@ -39,7 +39,7 @@ _NEW_EVENTS = _SQL.rows("new_events", TailedEvent)
 
 @click.command()
 @click.option("--account", "account_id", help="Id of the account (acc_…); default: all accounts.")
-@click.option("--after", type=int, help="Start after this sequence number of the account log (needs --account).")
+@click.option("--after", type=int, help="Start after this sequence number of the account log; needs --account.")
 @click.option("--seconds", type=float, help="Stop after this many seconds; default: on Ctrl-C.")
 @as_json
 @reported

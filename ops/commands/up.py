@@ -9,7 +9,7 @@ from ops.host.up import run
 
 
 @click.command()
-@click.option("--detach", "-d", is_flag=True, help="Leave it running in the background once it is ready.")
+@click.option("--detach", "-d", is_flag=True, help="Keep it running in the background once it is ready.")
 def up(*, detach: bool) -> None:
     """Start the service and keep it running until it is told to stop.
 

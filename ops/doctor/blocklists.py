@@ -30,8 +30,8 @@ async def blocklists(connection: asyncpg.Connection, settings: Settings) -> Doct
     wrong = [one for one in lists if not one.trusted and not _covers_ipv4_only(one, lists)]
     if wrong:
         mend = (
-            f"Most lists refuse public resolvers: set {variable('dns_servers')} to a resolver of your own, or take the "
-            f"list out of {variable('blocklist_ip_zones')} and {variable('blocklist_domain_zones')}."
+            f"Most lists refuse public resolvers: set {variable('dns_servers')} to a resolver of your own, or "
+            f"remove the list from {variable('blocklist_ip_zones')} and {variable('blocklist_domain_zones')}."
         )
         return bad(CHECK, "; ".join(f"{one.name} can't be trusted: {one.detail}" for one in wrong[:MAX_NAMED]), mend)
     domains = (await store.count_listed(connection)).domains

@@ -275,8 +275,8 @@ async def _public_url(connection: asyncpg.Connection, settings: Settings) -> Doc
     if not (await _ANY_LINK.records(connection))[0]["any_link"]:
         return good("public URL", f"{url}; no message has an unsubscribe link yet, which should be https")
     mend = (
-        f"Set {variable('public_url')} to an https URL that leads to the API. Large providers demand one-click "
-        "unsubscribing of broadcasts."
+        f"Set {variable('public_url')} to an https URL of the API. Large providers demand one-click unsubscribing "
+        "of broadcasts."
     )
     return bad(
         "public URL", f"{url}: messages have unsubscribe links, without one-click because this is not https", mend

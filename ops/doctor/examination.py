@@ -130,7 +130,7 @@ def _pepper_file(file: Path) -> DoctorFinding | None:
             "pepper", f"{file} has mode {mode:04o}", f"Remove the access of other users with `chmod 600 {file}`."
         )
     if len(file.read_text("ascii", "replace").strip()) != 64:
-        return bad("pepper", f"{file} does not hold 64 hexadecimal digits", f"Restore {file} from a backup.")
+        return bad("pepper", f"{file} does not contain 64 hexadecimal digits", f"Restore {file} from a backup.")
     return None
 
 

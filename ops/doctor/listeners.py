@@ -23,11 +23,11 @@ async def api(settings: Settings) -> list[DoctorFinding]:
         checks = json.loads(body)["checks"]
     except Exception as error:  # noqa: BLE001 - another program may answer on the port
         mend = f"Read {settings.state}/log/api.log, and check whether another program uses port {settings.api_port}."
-        return [bad("api", f"{url} gives no valid answer ({describe_error(error)})", mend)]
+        return [bad("api", f"{url} gives no valid response ({describe_error(error)})", mend)]
     failed = [name for name, check in checks.items() if not check["ok"]]
     if status != 200:
         return [
-            bad("api", f"not ready: {', '.join(failed)}", "Fix what these checks name; the API recovers by itself.")
+            bad("api", f"not ready: {', '.join(failed)}", "Fix what these checks name; the API recovers automatically.")
         ]
     return [
         good("api", f"ready at {url.removesuffix('/readyz')}" + (f", except {', '.join(failed)}" if failed else ""))
@@ -39,14 +39,14 @@ async def metrics(settings: Settings) -> list[DoctorFinding]:
     url = f"http://{_host(settings)}:{settings.metrics_port}/metrics"
     try:
         _, body = await asyncio.to_thread(_get, url)
-        problem = None if b"waybill_" in body else "the answer has no metric of Waybill"
+        problem = None if b"waybill_" in body else "the response has no metric of Waybill"
     except Exception as error:  # noqa: BLE001 - as above
         problem = describe_error(error)
     if problem is not None:
         mend = (
             f"Read {settings.state}/log/worker.log, and check that no other program uses port {settings.metrics_port}."
         )
-        return [bad("metrics", f"{url} gives no valid answer ({problem})", mend)]
+        return [bad("metrics", f"{url} gives no valid response ({problem})", mend)]
     return [good("metrics", f"served at {url}")]
 
 

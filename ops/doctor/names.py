@@ -80,11 +80,11 @@ async def _mx(
     records = sorted(answer.values, key=lambda one: one.preference) if isinstance(answer, Records) else []
     found = [one.host for one in records]
     if set(found) == {host}:
-        return good(subject, f"leads to {host}")
+        return good(subject, f"points to {host}")
     if or_address and not found:
         return good(subject, "no record: mail goes to the address of the host")
     mend = f"Publish {published} MX 10 {host}. and no other MX there: without it {purpose} do not arrive."
-    return bad(subject, f"leads to {', '.join(name or '.' for name in found)}" if found else "no record", mend)
+    return bad(subject, f"points to {', '.join(name or '.' for name in found)}" if found else "no record", mend)
 
 
 async def _addresses(resolver: Resolver, name: str) -> tuple[str, ...]:

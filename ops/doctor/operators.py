@@ -19,8 +19,8 @@ async def operators(connection: asyncpg.Connection, settings: Settings) -> Docto
     strangers = [address for address in named if address not in known]
     if strangers:
         mend = (
-            f"Anybody can sign up with an address that has no person. Take it out of {variable('operators')}, or create"
-            " its person with `ops account create --email ADDRESS`."
+            f"Anybody can sign up with an address that has no person. Remove it from {variable('operators')}, or "
+            "create its person with `ops account create --email ADDRESS`."
         )
         return bad(CHECK, f"no person has the address {', '.join(strangers)}", mend)
     waiting = [one.email for one in known.values() if not (one.is_operator and one.email_verified)]

@@ -30,7 +30,9 @@ async def postgres_servers(settings: Settings) -> list[DoctorFinding]:
     found = ", ".join(f"{host}:{port} {state}" for (host, port), state in zip(hosts, states, strict=True))
     primaries = states.count("primary")
     if primaries != 1:
-        mend = "Promote one replica." if primaries == 0 else "Stop the former primary, and let it follow the new one."
+        mend = (
+            "Promote one replica." if primaries == 0 else ("Stop the previous primary, and let it follow the new one.")
+        )
         return [bad("postgres servers", found, mend)]
     if any(state.startswith("unavailable") for state in states):
         return [
@@ -132,10 +134,10 @@ def _roles(servers: RedisServers, seen: list[_RedisState]) -> DoctorFinding:
             f"Promote one server (REPLICAOF NO ONE), or add the primary to {variable('redis_url')}. {_HARMLESS}",
         )
     if primaries > 1:
-        return bad(check, found, "Make the former primary follow the other (REPLICAOF host port).")
+        return bad(check, found, "Make the previous primary follow the other (REPLICAOF host port).")
     if any(one.facts is None for one in seen):
         return bad(check, found, f"Start the unavailable server, or remove it from {variable('redis_url')}.")
-    return good(check, found if servers.kind is RedisTopology.PRIMARY else "one server, which takes writes")
+    return good(check, found if servers.kind is RedisTopology.PRIMARY else "one server, which accepts writes")
 
 
 async def _clustered(url: str, answering: list[_RedisState]) -> DoctorFinding:

@@ -105,7 +105,7 @@ def make(folder: Path) -> None:
     if folder.exists():
         if not (folder / "pyvenv.cfg").is_file() and any(folder.iterdir()):
             raise SetupFailed(f"{folder} is not a virtual environment. Move it away and start again.")
-        _tell(f"{folder} does not work with this Python any more; making it anew…")
+        _tell(f"{folder} does not work with this Python any more; creating it again…")
         shutil.rmtree(folder)
     _tell(f"Making {folder}…")
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -55,8 +55,8 @@ def read_only(folder: Path | None) -> str:
     where = "A file system" if folder is None else f"The file system of {folder}"
     point = "" if folder is None else f" (`mount -o remount,rw {_mount_point(existing(folder))}`)"
     return (
-        f"{where} is read-only. Make it writable{point}, or {_ELSEWHERE} another one. If it became read-only"
-        " without your doing, `dmesg` tells the disk's fault."
+        f"{where} is read-only. Make it writable{point}, or {_ELSEWHERE} another one. If it became read-only "
+        "without your doing, `dmesg` shows the disk's fault."
     )
 
 

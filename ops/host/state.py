@@ -128,7 +128,7 @@ def _read_pepper(path: Path) -> str | None:
         return None
     if len(text) != 64:
         raise UnusableState(
-            f"{path} holds {len(text)} characters instead of 64 hexadecimal digits. Restore it from a backup."
+            f"{path} has {len(text)} characters instead of 64 hexadecimal digits. Restore it from a backup."
         )
     return text
 

@@ -283,8 +283,8 @@ def _ready_line(settings: Settings, first_run: Mapping[str, Any], took_s: float)
 
 def _earlier_data_line(folder: Path) -> str:
     return (
-        f"{folder} holds the data of an earlier state folder at this path. It is kept, and not used here; the earlier"
-        " folder still needs it if it was moved."
+        f"{folder} contains the data of an earlier state folder at this path. It is kept but not used; the earlier "
+        "folder still needs it if it was moved."
     )
 
 

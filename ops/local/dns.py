@@ -412,7 +412,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ops.local.dns", description="local DNS responder")
     parser.add_argument("--host", default=_HOST)
-    parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
+    parser.add_argument("--port", type=int, required=True, help="0 chooses a free one and prints it")
     parser.add_argument("--sink-host", default=_HOST, help="the address that every name has")
     parser.add_argument("--sink-port", type=int, help="named in the ready line: DNS itself knows no ports")
     parser.add_argument("--zone", type=Path, help="JSON file with TXT records by name, to serve beside the others")

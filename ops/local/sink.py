@@ -303,10 +303,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ops.local.sink", description="local SMTP sink")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
+    parser.add_argument("--port", type=int, required=True, help="0 chooses a free one and prints it")
     parser.add_argument("--store", type=Path, required=True, help="folder for what arrives")
     parser.add_argument("--store-mode", type=StoreMode, choices=list(StoreMode), default=StoreMode.FILES)
-    parser.add_argument("--reports-to", type=_address, help="HOST:PORT of the MX that takes reports; default: none")
+    parser.add_argument(
+        "--reports-to", type=_address, help=("HOST:PORT of the MX that receives reports; default: none")
+    )
     parser.add_argument("--clock", type=Path, help="state folder of the service whose clock the sink follows")
     parser.add_argument("--dns", type=_address, help="HOST:PORT of the DNS server for the personalities; default: none")
     parser.add_argument("--personalities", type=Path, help="folder whose personalities.toml adds to the shipped ones")

@@ -89,7 +89,7 @@ def test_a_command_leaves_a_process_that_ran_it_able_to_log_when_its_streams_are
 def test_numbers_that_are_none_are_refused_with_the_option_they_stand_in() -> None:
     done = CliRunner().invoke(site, ["set", "mx.peer.test", "--ladder", "60,soon"])
     assert done.exit_code == 1
-    assert done.stderr == "Error: --ladder takes numbers joined by commas, such as 60,300,900.\n"
+    assert done.stderr == "Error: --ladder needs numbers separated by commas, such as 60,300,900.\n"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_file_of_another_user_is_told_with_both_users(tmp_path: Path) -> None:
         (SchemaMismatch('relation "x" does not exist'), "Run `ops migrate`."),
         (DatabaseUnavailable("the database system is starting up"), "PostgreSQL is unavailable"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "`ops doctor`"),
-        (TimeoutError(), "did not answer in time."),
+        (TimeoutError(), "did not respond in time."),
     ],
 )
 def test_errors_of_servers_say_what_to_do(error: Exception, says: str) -> None:

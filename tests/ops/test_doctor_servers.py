@@ -352,8 +352,8 @@ async def test_a_reverse_name_that_does_not_lead_back_is_found(
     [
         (["10 mx.host.test."], None),
         ([], "no record"),
-        (["10 elsewhere.test."], "leads to elsewhere.test"),
-        (["10 mx.host.test.", "20 elsewhere.test."], "leads to mx.host.test, elsewhere.test"),
+        (["10 elsewhere.test."], "points to elsewhere.test"),
+        (["10 mx.host.test.", "20 elsewhere.test."], "points to mx.host.test, elsewhere.test"),
     ],
 )
 async def test_names_that_receive_our_mail_lead_to_the_mail_host_alone(

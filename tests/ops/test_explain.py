@@ -51,7 +51,7 @@ def test_every_class_says_what_happened_whose_side_and_what_to_do(category: Cate
     assert f"What to do: {meaning.over or meaning.advice}." in told
     assert "tried again" not in told
     assert "“550 5.5.5 their words”" in told
-    assert "try 2 with mx.b.test was refused for good" in told
+    assert "try 2 with mx.b.test was rejected permanently" in told
 
 
 def test_no_two_classes_tell_the_same() -> None:
@@ -190,7 +190,7 @@ async def test_a_real_message_is_explained_from_its_waybill(settings: Settings, 
         told = await explain.explanation(door.pool, sent.id)
 
         assert told["status"] == "bounced"
-        assert "For ann@b.test, try 1 with mx.b.test was refused for good" in told["explanation"]
+        assert "For ann@b.test, try 1 with mx.b.test was rejected permanently" in told["explanation"]
         assert "The address is now on the suppression list" in told["explanation"]
         assert "For bob@c.test, try 1 with mx.c.test succeeded" in told["explanation"]
 

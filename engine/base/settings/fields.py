@@ -65,7 +65,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     submission_tls_port: int = 2465
     """relay: Port of SMTP submission with TLS from the first octet."""
     submission_open: bool | None = None
-    """relay: Take mail without TLS and login on the submission port from programs on this machine, over loopback, for
+    """relay: Accept mail without TLS and login on the submission port from programs on this machine, over loopback, for
     the account of the first run; STARTTLS is then not offered to them. Refused in live mode; unset: in local mode."""
     mx_host: str = "127.0.0.1"
     """mx: Address that the server for incoming mail listens on."""
@@ -90,7 +90,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     metrics_port: int = 9090
     """worker, metrics: Port of the Prometheus metrics of all processes of this host."""
     sink_port: int = 2600
-    """mta, sink: Port of the local SMTP server that takes all mail in local mode."""
+    """mta, sink: Port of the local SMTP server that receives all mail in local mode."""
     dns_port: int = 2653
     """dns, up: Port of the local DNS responder in local mode."""
     api_workers: int = 1
@@ -100,7 +100,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     relay_workers: int = 1
     """up: Number of relay processes on this host; 0: no SMTP submission."""
     mx_workers: int = 2
-    """up, mta: Number of mx processes on this host; 0, the same on all hosts: the service takes no mail, and mail to
+    """up, mta: Number of mx processes on this host; 0, the same on all hosts: the service accepts no mail, and mail to
     domains whose MX is this host bounces."""
     delivery: Literal["local", "live"] = "local"
     """all: `local` delivers all mail to the sink on this machine, `live` to the recipients' mail servers."""
@@ -187,7 +187,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     messages_per_connection: int = 100
     """mta: Maximum number of messages sent over one connection."""
     mta_active_limit: int = 2_000
-    """mta: Maximum number of deliveries that one mta process holds in memory."""
+    """mta: Maximum number of deliveries that one mta process keeps in memory."""
     mta_connections: int = 1_000
     """mta: Maximum number of connections to mail servers that one mta process keeps open."""
     connect_timeout_s: float = 30.0
@@ -262,18 +262,18 @@ class Settings(Struct, frozen=True, kw_only=True):
         "fbl.zoho.com",
     )  # fmt: skip
     """worker: Reporters whose DKIM-signed complaints count without a token of the service: From addresses, or domains
-    in which only reports are written, divided by commas. Your own list replaces the default; repeat the entries that
+    in which only reports are written, separated by commas. Your own list replaces the default; repeat the entries that
     you keep."""
     rspamd_url: str | None = None
     """mx: URL of rspamd's normal worker, such as http://127.0.0.1:11333; unset: a score from SPF, DKIM and DMARC."""
     rspamd_required: bool = False
-    """mx: Refuse mail for now (451) while rspamd does not answer; otherwise the built-in score takes its place."""
+    """mx: Refuse mail for now (451) while rspamd does not respond; otherwise the built-in score replaces it."""
     rspamd_timeout_s: float = 15.0
-    """mx: Time limit for rspamd's answer to one message."""
+    """mx: Time limit for the response of rspamd to one message."""
     clamd: SocketAddress | None = None
     """mx: Socket of clamd, host:port or unix:/path; unset: attachments are not scanned for viruses."""
     clamd_required: bool = False
-    """api, mx: Refuse mail for now (451) while clamd does not answer, and downloads of attachments whose scan failed;
+    """api, mx: Refuse mail for now (451) while clamd does not respond, and downloads of attachments whose scan failed;
     otherwise attachments are marked `failed`."""
     clamd_timeout_s: float = 30.0
     """mx: Time limit for clamd's scans of one message."""
@@ -293,8 +293,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api: Base URL of Cloudflare's API, which publishes DNS records for customers who ask for it."""
     blocklist_ip_zones: tuple[BlocklistZone, ...] = ()
     """worker: DNS blocklists of addresses to check the source addresses against, such as
-    `zen.spamhaus.org,bl.spamcop.net`; `name=zone` names a list, which a zone that holds a subscriber's key needs. Read
-    the terms of each list first. Unset: no checks."""
+    `zen.spamhaus.org,bl.spamcop.net`; `name=zone` names a list, which a zone that contains a subscriber's key needs.
+    Read the terms of each list first. Unset: no checks."""
     blocklist_domain_zones: tuple[BlocklistZone, ...] = ()
     """worker: DNS blocklists of domains to check the verified domains of customers against, such as
     `dbl.spamhaus.org,multi.surbl.org`; names as above. Unset: no checks."""
@@ -319,9 +319,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     signup_challenge: Literal["off", "required"] = "off"
     """api: `required` demands a proof of work at sign-up."""
     operators: tuple[str, ...] = ()
-    """api: Email addresses of the people who may use the operator's part of the API and the console, divided by commas;
-    an address counts once it is verified and `ops person operator` has confirmed its person. Unset: in local mode the
-    owner of the first account, in live mode nobody."""
+    """api: Email addresses of the people who may use the operator's part of the API and the console, separated by
+    commas; an address counts once it is verified and `ops person operator` has confirmed its person. Unset: in local
+    mode the owner of the first account, in live mode nobody."""
     idp_issuer: str | None = None
     """api: Issuer URL of the OpenID Connect provider that people may sign in with; unset: none."""
     idp_client_id: str | None = None
@@ -346,7 +346,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     seller_name: str | None = None
     """api, worker: Legal name of the seller on invoices; needed to sell plans."""
     seller_address: str | None = None
-    """api, worker: Address of the seller on invoices, its lines divided by ` | `."""
+    """api, worker: Address of the seller on invoices, its lines separated by ` | `."""
     seller_country: str | None = None
     """api, worker: Country of the seller (ISO 3166-1), such as DE; decides about the reverse charge in the EU."""
     seller_tax_id: str | None = None
