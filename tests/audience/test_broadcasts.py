@@ -162,13 +162,13 @@ async def test_unfinished_broadcasts_are_bounded_in_number_and_size(
 
     many = await post(api, account, list=first["list"], text="Hello")
     assert refused(many, 409, "invalid_state"), many
-    assert "500 broadcasts that have not ended" in many.error["message"]
+    assert "500 unfinished broadcasts" in many.error["message"]
     assert (await api.patch(f"/v1/broadcasts/{first['id']}", account.token, {"name": "Other"})).status == 200
     assert (await api.delete(f"/v1/broadcasts/{first['id']}", account.token)).status == 204
     assert (await post(api, account, list=first["list"], text="Hello")).status == 201
 
     rules.check_room(UnfinishedBroadcasts(MAX_UNFINISHED, MAX_UNFINISHED_BYTES))
-    with pytest.raises(Refusal, match="bytes; 536,870,912 are possible"):
+    with pytest.raises(Refusal, match="bytes of content; the limit is 536,870,912"):
         rules.check_room(UnfinishedBroadcasts(1, MAX_UNFINISHED_BYTES + 1))
 
 

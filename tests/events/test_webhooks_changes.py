@@ -225,5 +225,5 @@ async def test_what_a_dead_endpoint_was_not_tried_with_for_a_day_is_given_up(her
             [ended] = await here.until_attempts(endpoint, events[-1], 1)
 
     assert (ended.attempt, ended.milliseconds, ended.delivered) == (0, None, False)
-    assert "not answered" in str(ended.error)
+    assert "not responded" in str(ended.error)
     assert (await here.queued(endpoint))[0]["event_id"] == events[0]  # it waits for its retry

@@ -62,7 +62,7 @@ async def test_a_delivery_that_is_given_up_makes_its_endpoint_failing_until_one_
     assert (healthy["state"], healthy["successRate"], healthy["posts"]) == ("healthy", 1.0, 1)
     assert (healthy["lastResponse"]["statusCode"], healthy["lastResponse"]["error"]) == (200, None)
     assert (failing["state"], failing["successRate"], failing["posts"]) == ("failing", 0.5, 2)
-    assert (failing["lastResponse"]["statusCode"], failing["lastResponse"]["error"]) == (410, "answered 410")
+    assert (failing["lastResponse"]["statusCode"], failing["lastResponse"]["error"]) == (410, "responded with 410")
     assert failing["failingSince"] == failing["lastResponse"]["at"]
     assert (again["state"], again["failingSince"], again["posts"]) == ("healthy", None, 3)
 
