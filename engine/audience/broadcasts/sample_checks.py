@@ -27,7 +27,7 @@ async def sample_checks(
     Raises the refusal that keeps the broadcast from being composed, such as that of a domain that is not verified.
     """
     template = await broadcast_checks.template_of(pool, row)
-    broadcast = broadcast_content.without_required(await broadcast_checks.compiled(row, template))
+    broadcast = broadcast_content.without_required(await broadcast_checks.compiled(pool, row, template))
     sender = sender_of(SendRequest(from_=row.sender, to=row.sender))
     compose = await acceptor.preparer.composer(origin, sender, row.stream)
     async with pool.acquire() as connection:

@@ -1,7 +1,7 @@
 """Tell the provider of a recipient's mailbox by the mail server that answered for it. Pure.
 
 Domains of companies at Google or Microsoft have the mail servers of these, so the server decides. The domain of the
-address decides only where no server is known.
+address decides where no server is known, or one that belongs to none of these, such as a relay.
 """
 
 from enum import StrEnum
@@ -49,8 +49,9 @@ _BY_SERVER: Final = {name: MailboxProvider(one.mailbox) for one in PROVIDERS if 
 @lru_cache(maxsize=10_000)  # asked for each counted outcome: 2 µs without
 def provider_of(server: str | None, domain: str) -> MailboxProvider:
     """Return the provider of the mailboxes at `domain` (lower case), whose mail host `server` is; None: unknown."""
+    by_domain = _BY_DOMAIN.get(domain, MailboxProvider.OTHER)
     if server is None:
-        return _BY_DOMAIN.get(domain, MailboxProvider.OTHER)
+        return by_domain
     labels = server.lower().rstrip(".").split(".")
     names = (".".join(labels[start:]) for start in range(len(labels)))
-    return next((_BY_SERVER[name] for name in names if name in _BY_SERVER), MailboxProvider.OTHER)
+    return next((_BY_SERVER[name] for name in names if name in _BY_SERVER), by_domain)
