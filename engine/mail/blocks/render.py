@@ -45,7 +45,7 @@ def rendered(document: BlockDocument, images: Mapping[str, PlacedImage]) -> Rend
     _check_sections(document)
     for name, place in images_of(document).items():
         if name not in images:
-            raise invalid(place, f"`{place}`: this account has no image {name!r}. Upload it first (`POST /v1/images`).")
+            raise invalid(place, f"`{place}`: your account has no image {name!r}. Upload it first (`POST /v1/images`).")
     look = look_of(document.theme)
     return RenderedBlocks(html.page(document, look, images), text.page(document, look))
 

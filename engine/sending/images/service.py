@@ -94,7 +94,7 @@ def _check_room(held: ImageTotals, size_bytes: int) -> None:
     if held.images >= MAX_IMAGES:
         raise Refusal(
             ErrorType.PLAN_LIMIT_REACHED,
-            f"This account has {held.images:,} of {MAX_IMAGES:,} images. Delete images that no template uses.",
+            f"Your account has {held.images:,} of {MAX_IMAGES:,} images. Delete images that no template uses.",
             resource="images",
             limit=MAX_IMAGES,
             used=held.images,
@@ -102,7 +102,7 @@ def _check_room(held: ImageTotals, size_bytes: int) -> None:
     if held.total_bytes + size_bytes > MAX_ACCOUNT_BYTES:
         raise Refusal(
             ErrorType.PLAN_LIMIT_REACHED,
-            f"The images of this account would have {held.total_bytes + size_bytes:,} bytes; the limit is "
+            f"The images of your account would have {held.total_bytes + size_bytes:,} bytes; the limit is "
             f"{MAX_ACCOUNT_BYTES:,}. Delete images that no template uses.",
             resource="image_bytes",
             limit=MAX_ACCOUNT_BYTES,
