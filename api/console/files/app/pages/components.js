@@ -33,7 +33,7 @@ export function Components() {
   const empty = { rows: [], loading: false, error: null };
   return html`<${PageHead} title="Components" lead="Every part that pages are made of, in its states." actions=${html`<${Button}>Action<//><${Button} kind="primary" icon="plus">Main action<//>`} />
   <div class="stack">
-    <${Card} title="Type"><div class="stack-tight"><h1>Page title, 20 px, 650</h1><h2>Section, 15 px, 650</h2><h3>Part, 14 px, 650</h3><p>Text in Inter, 14 px, 450. <strong>Strong, 650.</strong> <a href="#main">A link.</a> <code>code, 13 px</code></p><p class="soft">Soft text, for what explains.</p><p class="small">Small text, 13 px.</p>
+    <${Card} title="Type"><div class="stack-tight"><p class="title-text">Page title, 20 px, 650</p><h2>Section, 15 px, 650</h2><h3>Part, 14 px, 650</h3><p>Text in Inter, 14 px, 450. <strong>Strong, 650.</strong> <a href="#main">A link.</a> <code>code, 13 px</code></p><p class="soft">Soft text, for what explains.</p><p class="small">Small text, 13 px.</p>
       <p class="numeric">1,111,111.11<br />8,888,888.88</p></div><//>
     <${Card} title="Colours"><ul class="row">${TOKENS.map((token) => html`<li class="row small" key=${token}><span class="swatch" aria-hidden="true" style=${{ color: `var(--${token})` }}></span>${token}</li>`)}</ul><//>
     <${Card} title="Buttons"><div class="stack">${BUTTONS.map(([name, state]) => html`<div class="row" key=${name}><span class="state soft small">${name}</span><${Button} kind="primary" icon="send" ...${state}>Primary<//><${Button} ...${state}>Plain<//><${Button} kind="quiet" ...${state}>Quiet<//><${Button} danger ...${state}>Danger<//><${Button} kind="primary" danger ...${state}>Delete<//><${Button} icon="copy" label="Copy" ...${state} /></div>`)}
