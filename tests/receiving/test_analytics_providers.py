@@ -53,12 +53,12 @@ async def rows(api: Api, account: TestAccount, token: str | None = None) -> dict
         ("mx01.mail.icloud.com", "me.com", "apple"),
         ("mx.people.test", "people.test", "other"),
         ("notgoogle.com", "people.test", "other"),
-        ("mx.forwarder.test", "gmail.com", "other"),  # the server decides
+        ("mx.relay.test", "gmail.com", "google"),  # a relay, or the local sink
         (None, "gmail.com", "google"),
         (None, "people.test", "other"),
     ],
 )
-def test_the_mail_server_tells_the_provider_and_the_domain_where_none_is_known(
+def test_the_mail_server_tells_the_provider_and_the_domain_where_the_server_is_unknown(
     server: str | None, domain: str, provider: str
 ) -> None:
     assert provider_of(server, domain) == provider
