@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 import pytest
-from playwright.async_api import Browser, Locator, Route, expect
+from playwright.async_api import Browser, Dialog, Locator, Route, expect
 from playwright.async_api import TimeoutError as TookTooLong
 
 from api.console import assets
@@ -64,6 +64,7 @@ class Walk:
     async def run(self, *, selected: bool) -> None:
         """Open the page and press its buttons and the items of its menus, each kind once; `selected`: all rows are."""
         await self.page.route(re.compile(r"/v1/(?!auth/me|instance)"), self.refuse)
+        self.page.on("dialog", _accept)
         await self._open(selected)
         for name, place in await self._names():
             button = self.main.get_by_role("button", name=name, exact=True).nth(place)
@@ -175,6 +176,11 @@ class Walk:
                     label = await field.evaluate("one => one.labels[0]?.textContent ?? ''")
                     typed = re.match("Type (.*) to confirm", label)
                     await field.fill(typed[1] if typed else _VALUES.get(kind, "changed"))
+
+
+async def _accept(question: Dialog) -> None:
+    """Answer the browser's question whether to lose what was typed."""
+    await question.accept()
 
 
 async def _usable(control: Locator) -> bool:
