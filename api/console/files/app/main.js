@@ -143,7 +143,7 @@ function App() {
   useEffect(() => {
     if (needsSignIn) go("/sign-in", { query: { next: current === "/" ? null : current + window.location.search }, replace: true });
   }, [needsSignIn]);
-  if (failed.value) return html`<div class="outside"><div class="outside-card"><h1>Waybill</h1><${ErrorNote} error=${failed.value} retry=${start} /></div></div>`;
+  if (failed.value) return html`<main class="outside" id="main"><div class="outside-card"><h1>Waybill</h1><${ErrorNote} error=${failed.value} retry=${start} /></div></main>`;
   if (known === undefined || needsSignIn) return null;
   if (outside) return html`<${Lazy} key=${outside.route.view} load=${outside.route.load} name=${outside.route.view} service=${service.value} /><${Toasts} />`;
   const groups = groupsFor(known);
@@ -161,11 +161,20 @@ async function start() {
   failed.value = null;
   try {
     const [instance] = await Promise.all([call("GET /v1/instance", { quiet: true }), refreshSession()]);
-    if (instance.local && session.value) setAhead((await call("GET /v1/local/clock", { quiet: true })).aheadS * 1000);
+    if (instance.local && session.value) await readClock();
     service.value = instance;
   } catch (error) {
     if (!error.type) throw error;
     failed.value = error;
+  }
+}
+
+/** Read how far the clock of local mode was moved; without a reply, times are those of this machine. */
+async function readClock() {
+  try {
+    setAhead((await call("GET /v1/local/clock", { quiet: true })).aheadS * 1000);
+  } catch (error) {
+    if (!error.type) throw error;
   }
 }
 
