@@ -110,7 +110,7 @@ function Bulk({ rows, chosen, onChosen, onDone }) {
   const [run, { busy, error }] = useAction(change);
   const press = async (action, text) => {
     if ((await run(action)) === undefined) return;
-    toast(`${plural(ids.length, "mail")} ${text}`);
+    toast(`${plural(ids.length, "message")} ${text}`);
     onChosen(new Set());
     onDone();
   };
@@ -119,7 +119,7 @@ function Bulk({ rows, chosen, onChosen, onDone }) {
   return html`<div class="row bulk"><label class="check"><input type="checkbox" checked=${all} onChange=${() => onChosen(all ? new Set() : new Set(rows.map((row) => row.id)))} /><span>${chosen.size ? `${number(chosen.size)} selected` : "Select all"}</span></label>
     ${chosen.size > 0 && html`<${Button} role="member" busy=${busy} onClick=${() => press("read", "marked read")}>Mark read<//><${Button} role="member" onClick=${() => press("unread", "marked unread")}>Mark unread<//><${Button} role="member" onClick=${() => press("spam", "marked as spam")}>Spam<//><${Button} role="member" onClick=${() => press("not_spam", "marked as not spam")}>Not spam<//><${Button} role="member" danger icon="trash-2" onClick=${() => setDeleting(true)}>Delete<//>`}
     <${ErrorNote} error=${error} />
-    ${deleting && html`<${Confirm} title=${`Delete ${plural(ids.length, "mail")}?`} confirm="Delete" action=${() => change("delete")} onClose=${(done) => { setDeleting(false); if (done) { toast(`${plural(ids.length, "mail")} deleted`); onChosen(new Set()); onDone(); } }}>The messages and their attachments are deleted for everyone in the account.<//>`}</div>`;
+    ${deleting && html`<${Confirm} title=${`Delete ${plural(ids.length, "message")}?`} confirm="Delete" action=${() => change("delete")} onClose=${(done) => { setDeleting(false); if (done) { toast(`${plural(ids.length, "message")} deleted`); onChosen(new Set()); onDone(); } }}>The messages and their attachments are deleted for everyone in the account.<//>`}</div>`;
 }
 
 function NoMail({ query, addresses }) {
