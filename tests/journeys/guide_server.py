@@ -126,7 +126,7 @@ class GuideServer:
         unit = (self.root / "etc" / "systemd" / "system" / "waybill-backup.service").read_text()
         found = re.search(r"^ExecStart=/bin/sh -c '(.+)'$", unit, re.MULTILINE)
         assert found
-        environ = "set -a; . /etc/waybill/waybill.env; cd /opt/waybill; "
+        environ = "set -a; . /etc/waybill/waybill.env; WAYBILL_STATE=/var/lib/waybill; cd /opt/waybill; "
         return self.run(environ + found[1].replace("%%", "%"))
 
     def _closed_network(self) -> Mapping[str, str]:
