@@ -21,7 +21,7 @@ _MORE: Final = "".join(map(chr, range(93, 127)))
 _FENCE: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _FIELD: Final = re.compile(r"^- `([A-Za-z]+)` \(|`(WAYBILL_[A-Z_]+)`", re.MULTILINE)
 MAX_WORD: Final = 24  # characters; longer ones are ids and signatures
-MAX_WORDS: Final = 80  # different ones of a section: its first
+MAX_WORDS: Final = 64  # different ones of a section: its first
 MAX_WORDS_OF_RUNBOOKS: Final = 40  # people look for a guide first
 MAX_SHARE: Final = 0.15  # of the sections: a word in more of them counts in titles only
 # Synonyms and words to ignore, as readers type them.

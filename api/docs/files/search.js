@@ -11,7 +11,7 @@ const LAST = [48, 44]; // digits of the index: first character and base; see sea
 const MORE = [93, 34];
 const STRENGTH = { exact: 1, joined: 0.9, synonym: 0.65, typo: 0.6, prefix: 0.55 };
 const WEIGHT = { title: 4, heading: 2.6, page: 1.6, description: 1.8, text: 1, elsewhere: 0.5, topic: 2.8 };
-const GROUPS = { API: 0.5, Operating: 0.4, Reference: 0.9 }; // guides first for plain words
+const GROUPS = { API: 0.5, Operating: 0.55, Reference: 0.9 }; // guides first for plain words
 const PAGES = { "api/compatibility": 0.4, "api/emails": 0.6 }; // forms of other services last, sending first
 const COMMON = 0.3; // share of the sections that have a word of `common`
 
@@ -79,7 +79,7 @@ function read(index) {
   const stems = new Map(); // stem → Map(section → weight)
   const forms = new Map(); // word as written → stem
   const add = (word, place, weight) => {
-    const base = stem(word);
+    const base = forms.get(word) ?? stem(word);
     forms.set(word, base);
     if (!stems.has(base)) stems.set(base, new Map());
     const known = stems.get(base);
