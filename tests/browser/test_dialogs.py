@@ -205,7 +205,6 @@ DIALOGS: Final[dict[str, set[str]]] = {
     "/domains/{domain}": {
         "Publish the records of", "Rotate the signing keys of", "Return path of", "Delete the domain",
     },
-    "/inbox/{received}": {"Reply to", "Rerun the route", "Delete “"},
     "/lists": {"New list", "Rename", "Delete the list"},
     "/lists/{list}": {"Add contacts to", "Rename", "Delete the list"},
     "/lists/{list}/opt-outs": {"Import opt-outs", "Add opt-out", "Remove the opt-out of"},
@@ -260,6 +259,8 @@ ELSEWHERE: Final = {
     "Notices": "test_notices",
     "Open this link?": "test_hostile_markup",
     "Remove the operator's limits of": "test_operator",
+    "Reply to": "test_inbox",
+    "Rerun the route": "of a received message, which the full account loses to an erasure",
     "Resume": "test_operator",
     "Save these filters": "test_saved_views",
     "Send another confirmation link": "of a contact that is not confirmed",
