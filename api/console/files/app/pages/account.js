@@ -15,7 +15,7 @@ export function Account({ part = "general" }) {
   const { data } = me;
   const View = { __proto__: null, general: General, limits: LimitsAndUsage, data: Data }[part] ?? General;
   const plan = data && html`<${Chip} tone="accent">${data.plan}<//>${data.status !== "active" && html`<${Chip}>${data.status}<//>`}`;
-  return html`<${PageHead} title="Account" lead="Name, plan, limits and log of the account you're working in." chip=${plan} />
+  return html`<${PageHead} title="Account" lead="Name, limits and data of the account you're working in." chip=${plan} />
     <${Tabs} label="Account" items=${TABS} current=${part} onSelect=${(key) => go(key === "general" ? "/account" : `/account/${key}`)} />
     <div class="stack">
       ${me.error && html`<${ErrorNote} error=${me.error} retry=${me.reload} />`}
@@ -48,7 +48,7 @@ function Sending({ me }) {
   return html`<${Card} title="Sending"><div class="stack">
     <${CapMeter} label="Messages today" used=${sending.sentToday} limit=${sending.dailyLimit} note="Days are UTC days. New accounts start with a small daily limit, which rises as you deliver successfully." />
     <${CapMeter} label="Messages this month" used=${sending.sentThisMonth} limit=${sending.monthlyLimit} note=${`${number(sending.remainingThisMonth)} left until the 1st of next month (UTC).`} />
-    <${Facts} items=${[["Warm-up step", String(sending.warmupTier)], ["Requests", `${number(me.requestsPerSecond)} per second and API key`]]} />
+    <${Facts} items=${[["Requests", `${number(me.requestsPerSecond)} per second for each API key`]]} />
   </div><//>`;
 }
 

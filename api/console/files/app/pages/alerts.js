@@ -45,7 +45,7 @@ function Missing({ rules }) {
   if (lacking.length === 0) return null;
   const presets = lacking.some((one) => one.preset);
   return html`<div class="stack-tight"><div class="row">${lacking.filter((one) => !one.preset).map((one) => html`<${Button} key=${one.kind} icon="plus" role="member" busy=${busy} onClick=${() => run(one)}>Add “${ruleName(one.kind)}”<//>`)}
-    ${presets && html`<${Button} kind="primary" icon="plus" role="member" busy=${busy} onClick=${() => run()}>Create the default rules<//>`}</div><${ErrorNote} error=${error} /></div>`;
+    ${presets && html`<${Button} kind=${rules.data.data.length ? "plain" : "primary"} icon="plus" role="member" busy=${busy} onClick=${() => run()}>Create the default rules<//>`}</div><${ErrorNote} error=${error} /></div>`;
 }
 
 function Rules({ rules, units }) {

@@ -31,7 +31,7 @@ export function Contacts() {
   };
   const actions = html`<${Menu} label="Export" text="Export" kind="plain" items=${exportItems(filters.list)} />
     <${Button} icon="upload" role="member" to="/contacts/import" query=${{ list: filters.list }}>Import CSV<//><${Button} kind="primary" icon="plus" role="member" onClick=${() => setOpen("new")}>New contact<//>`;
-  return html`<${PageHead} title="Contacts" lead=${`People whom broadcasts can reach.${limit ? ` ${number(limit.used)} of ${limit.limit === null ? "any number" : number(limit.limit)} used.` : ""}`} actions=${actions} />
+  return html`<${PageHead} title="Contacts" lead=${`People whom broadcasts can reach.${!limit ? "" : limit.limit === null ? ` You have ${plural(limit.used, "contact")}.` : ` ${number(limit.used)} of ${number(limit.limit)} contacts used.`}`} actions=${actions} />
     <div class="toolbar"><${SearchField} label="Search address or name" value=${filters.search} onValue=${(search) => setQuery({ search })} />
       <div class="toolbar-select"><${SelectField} label="List" hideLabel value=${filters.list} options=${[["", "All lists"], ...Object.entries(names)]} onValue=${(list) => setQuery({ list })} /></div><${Lazy} load=${loadViews} name="SavedViews" page="contacts" />
       ${chosen.size > 0 && html`<span class="row"><strong>${plural(chosen.size, "contact")}</strong><${Button} role="member" onClick=${() => setOpen("list")}>Add to list<//><${Button} role="member" danger icon="trash-2" onClick=${() => setOpen("delete")}>Delete<//></span>`}</div>

@@ -110,7 +110,7 @@ function EditorPage({ id, saved }) {
   };
   const actions = html`${id && html`<${Button} icon="mail" role="member" onClick=${() => setDialog("test")}>Send a test<//>`}<${Button} kind="primary" role="member" busy=${saving.busy} why=${changed || !id ? null : "No changes to save."} onClick=${() => submit()}>${id ? "Save" : "Create template"}<//>${id && html`<${Menu} label="More actions" kind="plain" items=${menuOf(id, setDialog)} />`}`;
   const sample = () => ({ variables: filled(namesBeside(allNames(base, layout), data, variables), samples, variables), data });
-  return html`<${PageHead} title=${id ? base.name ?? id : "New template"} back=${BACK} lead=${id ? `Version ${base.version}. A save is the next version; sends use it at once. Messages already accepted, and broadcasts already started, keep theirs.` : CONTENT} actions=${actions} />
+  return html`<${PageHead} title=${id ? base.name ?? id : "New template"} back=${BACK} lead=${id ? `Version ${base.version}. Saving makes version ${base.version + 1}, which new sends use at once; accepted messages and started broadcasts keep theirs.` : CONTENT} actions=${actions} />
     <div class="stack">
       ${newer && html`<${Notice} tone="warn" title=${`Somebody saved version ${newer.version} while you edited version ${base.version}.`} action=${html`<${Button} onClick=${() => setDialog("conflict")}>Compare<//>`}>Your changes are still here, but not saved.<//>`}
       ${!newer && html`<${ErrorNote} error=${saving.error} fields=${FIELDS.filter((field) => field !== "variables")} />`}

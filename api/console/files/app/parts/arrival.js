@@ -94,7 +94,7 @@ export function Arrival() {
   return html`<${Card} title="Is my mail arriving?" actions=${html`<a href=${href("/deliverability")}>By domain</a>`}><div class="stack-tight">
     <p class="title-text">${answer(data.data)}</p>
     <ul class="stack-tight">${data.data.map((row) => html`<li class="arrival" key=${row.provider}><${Line} row=${row} days=${data.days} /></li>`)}</ul>
-    ${data.data.length > 0 && html`<p class="small soft">Today is the day in UTC. Domains hosted at Google or Microsoft count there.</p>`}
+    ${data.data.length > 0 && html`<p class="small soft">Today in UTC. Company domains hosted at Google count as Gmail, those at Microsoft as Microsoft.</p>`}
   </div><//>`;
 }
 

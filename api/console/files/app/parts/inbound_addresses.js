@@ -21,7 +21,7 @@ export function InboundAddresses({ service }) {
   const limit = me.data?.limits.find((one) => one.resource === "inbound_addresses");
   const claim = html`<${Button} kind="primary" icon="plus" role="member" why=${whyFull(limit)} onClick=${() => setOpen({ kind: "claim" })}>Claim address<//>`;
   return html`<div class="stack">
-    <div class="row-wide"><span class="soft">${limit && limit.limit !== 0 ? `${number(limit.used)} of ${limit.limit === null ? "any number of" : number(limit.limit)} addresses claimed.` : ""}</span>${claim}</div>
+    <div class="row-wide"><span class="soft">${limit && limit.limit !== 0 ? `${number(limit.used)} ${limit.limit === null ? "" : `of ${number(limit.limit)} `}addresses claimed.` : ""}</span>${claim}</div>
     <${Table} label="Claimed addresses" columns=${columns(setOpen, state.reload)} state=${state} empty=${html`<${NoAddresses} action=${claim} domain=${verified(domains)[0]?.name} />`} />
     ${domains.data?.managed && html`<${Managed} managed=${domains.data.managed} at=${service.incoming} />`}
     <${ErrorNote} error=${domains.error} retry=${domains.reload} /></div>

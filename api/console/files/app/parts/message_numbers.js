@@ -28,7 +28,7 @@ export function MessageFigures({ title, query }) {
   if (error && !data) return html`<${ErrorNote} error=${error} retry=${reload} />`;
   if (!data) return html`<${Skeleton} lines=${8} />`;
   const { totals } = data;
-  const rate = (value, digits) => (value === null ? "nothing settled yet" : `${percent(value, digits)} of what is settled`);
+  const rate = (value, digits) => (value === null ? "none finished yet" : `${percent(value, digits)} of finished deliveries`);
   const items = [
     ["Messages", shortNumber(totals.total), query.bucket === "hour" ? null : weeksCompared(data.data)],
     ["Delivered", shortNumber(totals.delivered), rate(totals.deliveryRate)],

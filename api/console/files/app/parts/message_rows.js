@@ -37,7 +37,7 @@ export function rowOf(message) {
   };
 }
 
-const reasonOf = (message) => message.recipients?.find((one) => one.lastResponse && one.status !== "delivered")?.lastResponse ?? null;
+const reasonOf = (message) => message.recipients?.find((one) => one.lastResponse && !["delivered", "complained"].includes(one.status))?.lastResponse ?? null;
 const rowOfEvent = (event) => rowOf({ ...event, id: event.messageId });
 const emptyStore = () => ({ rows: [], byId: new Map(), pending: [], pendingIds: new Set(), overflow: false, cursor: null });
 

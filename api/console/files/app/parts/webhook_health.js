@@ -1,6 +1,6 @@
 // How a webhook endpoint responds, in words: the chip, the last response, and the facts of its page.
 import { Chip, Notice, Time } from "../core/ui.js";
-import { html, number, percent } from "../core/view.js";
+import { html, number, percent, serviceNow } from "../core/view.js";
 
 /** The state of an endpoint; one that fails says since when. */
 export function HealthChip({ health }) {
@@ -22,7 +22,7 @@ export function healthFacts({ successRate, posts, lastResponse, nextAttemptAt })
   return [
     ["Last 24 hours", successRate === null ? "No posts" : `${successShare({ successRate })} of ${number(posts)} posts delivered`],
     ["Last response", html`<${LastResponse} last=${lastResponse} />`],
-    ...(nextAttemptAt ? [["Next attempt", html`<${Time} at=${nextAttemptAt} />`]] : []),
+    ...(nextAttemptAt ? [["Next attempt", Date.parse(nextAttemptAt) <= serviceNow() ? "due now" : html`<${Time} at=${nextAttemptAt} />`]] : []),
   ];
 }
 
@@ -30,5 +30,5 @@ export function healthFacts({ successRate, posts, lastResponse, nextAttemptAt })
 export function FailingNotice({ health }) {
   if (health.state !== "failing") return null;
   const { lastResponse: last, failingSince } = health;
-  return html`<${Notice} tone="bad" title="Posts to this endpoint are failing.">${failingSince && html`No post has succeeded since <${Time} at=${failingSince} />. `}${last?.error && html`The last one: <q>${last.error}</q>. `}Waybill retries each event and keeps it. Mend your server, send a test, then replay the failed deliveries.<//>`;
+  return html`<${Notice} tone="bad" title="Posts to this endpoint are failing.">${failingSince && html`No post has succeeded since <${Time} at=${failingSince} />. `}${last?.error && html`The last one: <q>${last.error}</q>. `}Waybill retries each event and keeps it. Fix your server, send a test, then replay the failed deliveries.<//>`;
 }
