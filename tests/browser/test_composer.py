@@ -11,9 +11,7 @@ import pytest
 from PIL import Image
 from playwright.async_api import Browser, FilePayload, Locator, Page, expect
 
-from api.console import assets
 from loadtests.kit.service import Service
-from tests.browser.test_broadcasts import drafted, list_of
 from tests.browser.test_keyboard import tab_to
 from tests.harness.api import Api
 from tests.harness.browser import DESKTOP, ConsolePage, ConsoleUser, opened
@@ -74,16 +72,6 @@ async def saved(page: Page, version: int) -> None:
     """Save the template, and wait until it is that version."""
     await page.get_by_role("button", name="Save", exact=True).click()
     await expect(page.get_by_text(f"Version {version}.")).to_be_visible()
-
-
-async def state(page: ConsolePage, script: str) -> Any:
-    """Return what a script makes of the composer's modules `state` and `markup`."""
-    await page.go("/components")
-    base = f"/console-files/{assets.files().version}/app/parts/composer_"
-    return await page.page.evaluate(
-        f"async () => {{ const state = await import('{base}state.js'); const markup = await import('{base}markup.js');"
-        f" {script} }}"
-    )
 
 
 async def test_an_email_is_composed_with_the_mouse(page: ConsolePage, served: Api, user: ConsoleUser) -> None:
@@ -462,144 +450,3 @@ async def test_the_composer_has_no_findings_of_axe(
         assert await page.axe() == []
         wide = await shown.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0
-
-
-async def test_contacts_are_imported_and_written_to_within_twelve_clicks(
-    page: ConsolePage, served: Api, user: ConsoleUser
-) -> None:
-    audience = await list_of(served, user, 0)
-    await served.post("/v1/streams", user.access.key, {"name": "Announcements"})
-    shown = page.page
-    await shown.add_init_script(
-        "window.presses = 0; addEventListener('pointerdown', () => { window.presses += 1; }, true)"
-    )
-    people = "email,name\nann@readers.test,Ann\nbob@readers.test,Bob\n"
-    await page.go(f"/lists/{audience}")
-    await page.settled()
-    await shown.get_by_role("link", name="Import CSV").click()
-    async with shown.expect_file_chooser() as chooser:
-        await shown.get_by_label("CSV file").click()
-    await (await chooser.value).set_files(FilePayload(name="a.csv", mimeType="text/csv", buffer=people.encode()))
-    await shown.get_by_text("Consent of these contacts").click()
-    await shown.keyboard.type("Signed")
-    await shown.get_by_role("button", name="Check the file").click()
-    await shown.get_by_role("button", name="Import 2 contacts").click()
-    await shown.get_by_role("link", name="Write a broadcast").click()
-    await shown.get_by_role("button", name="News").click()
-    await block(shown, "Heading").first.click()
-    await shown.keyboard.press("ControlOrMeta+A")
-    await shown.keyboard.type("A new lamp for {{name}}")
-    await shown.get_by_role("button", name="Save and send a test").click()
-    dialog = shown.get_by_role("dialog")
-    await dialog.get_by_role("button", name="Send the test to 1 person").click()
-    await dialog.get_by_role("button", name="Send or schedule").click()
-    await dialog.get_by_role("button", name="Send to 2 people").click()
-    await expect(shown.get_by_text("2 of 2 recipients")).to_be_visible()
-    delivered = shown.locator(".figure").filter(has_text="Delivered")
-    await expect(delivered).to_contain_text("100")
-    assert await shown.evaluate("window.presses") <= 12
-
-
-async def test_a_broadcast_of_blocks_is_previewed_for_the_first_contact_and_kept(
-    page: ConsolePage, served: Api, user: ConsoleUser
-) -> None:
-    audience = await list_of(served, user, 2)
-    broadcast = await drafted(served, user, audience, text=None, blocks=DOCUMENT)
-    shown = page.page
-    await page.go(f"/broadcasts/{broadcast}")
-    await expect(shown.frame_locator("iframe").get_by_role("heading")).to_have_text("Hello Ann 1")
-    await page.go(f"/broadcasts/{broadcast}/edit")
-    await block(shown, "Footer").click()
-    await shown.get_by_label("Text of the footer").fill("Bye ")
-    await shown.keyboard.type("{{uns")
-    await shown.keyboard.press("Enter")
-    await shown.get_by_role("group", name="Show").get_by_role("button", name="Preview").click()
-    await expect(shown.frame_locator("iframe").get_by_role("heading")).to_have_text("Hello Ann 1")
-    await shown.get_by_role("button", name="Save draft").first.click()
-    await expect(shown.get_by_role("heading", name="News", level=1)).to_be_visible()
-    read = (await served.get(f"/v1/broadcasts/{broadcast}", user.access.key)).json
-    assert read["blocks"]["blocks"][-1]["text"] == "Bye {{unsubscribe_url}}"
-    await page.go(f"/broadcasts/{broadcast}/edit")
-    await shown.get_by_role("group", name="Content").get_by_role("button", name="HTML").click()
-    await shown.get_by_role("button", name="Leave the blocks").click()
-    await shown.get_by_role("textbox", name="HTML").fill("<p>Hi {{name}}</p>")
-    await shown.get_by_role("button", name="Save draft").first.click()
-    await expect(shown.frame_locator("iframe").get_by_text("Hi Ann 1")).to_be_visible()
-    read = (await served.get(f"/v1/broadcasts/{broadcast}", user.access.key)).json
-    assert (read["blocks"], read["html"]) == (None, "<p>Hi {{name}}</p>")
-
-
-async def test_warnings_about_links_leave_the_unsubscribe_link_out(
-    page: ConsolePage, served: Api, user: ConsoleUser
-) -> None:
-    broadcast = await drafted(served, user, await list_of(served, user, 1), html="<p>Hi</p>")
-    shown = page.page
-    await page.go(f"/broadcasts/{broadcast}")
-    await shown.get_by_role("button", name="Send or schedule").click()
-    dialog = shown.get_by_role("dialog")
-    await expect(dialog).to_contain_text("A footer with an unsubscribe link")
-    await expect(dialog.get_by_text("links")).to_have_count(0)
-
-
-async def test_a_block_moves_through_columns_in_reading_order(page: ConsolePage) -> None:
-    found = await state(
-        page,
-        """
-        let doc = { version: 1, blocks: [{ id: "a", type: "text", text: "" },
-          { id: "c", type: "columns", columns: [{ blocks: [] }, { blocks: [{ id: "x", type: "divider" }] }] }] };
-        const seen = [];
-        for (let at = 0; at < 7; at += 1) {
-          const { parent, column, at: place } = state.located(doc, "a");
-          seen.push(`${parent ?? "-"}${column}${place}`);
-          doc = state.stepped(doc, "a", 1);
-        }
-        const columns = state.stepped(doc, "c", -1);
-        return [seen, columns.blocks[0].id, state.stepped(columns, "c", -1) === columns];
-        """,
-    )
-    assert found == [["-00", "c00", "c10", "c11", "-01", "-01", "-01"], "c", True]
-
-
-async def test_changes_of_one_field_are_one_step_of_undo(page: ConsolePage) -> None:
-    found = await state(
-        page,
-        """
-        const start = { blocks: [] };
-        let steps = state.openedSteps(start);
-        for (const [at, key] of [[0, "text a"], [500, "text a"], [900, "text b"], [5000, "text b"], [5100, null]]) {
-          steps = state.nextStep(steps, { blocks: [], at }, key, at);
-        }
-        const counts = [steps.past.length];
-        while (steps.past.length) steps = state.undone(steps);
-        return [...counts, steps.doc === start, state.undone(steps) === steps, steps.future.length];
-        """,
-    )
-    assert found == [4, True, True, 4]
-
-
-async def test_ids_stay_unique_when_blocks_with_columns_are_copied(page: ConsolePage) -> None:
-    found = await state(
-        page,
-        """
-        const doc = { version: 1, blocks: [{ id: "b2", type: "columns", columns: [
-          { blocks: [{ id: "b1", type: "text", text: "one" }] }, { blocks: [{ id: "b9", type: "divider" }] }] }] };
-        const [next] = state.duplicated(doc, "b2");
-        const ids = state.inOrder(next).map((entry) => entry.block.id);
-        return [ids.length, new Set(ids).size, state.blockOf(doc, "b1").text];
-        """,
-    )
-    assert found == [6, 6, "one"]
-
-
-async def test_marks_nest_and_escapes_stay_plain(page: ConsolePage) -> None:
-    found = await state(
-        page,
-        r"""
-        const flat = (pieces) => pieces.map((one) => one.pieces ? [one.kind, ...flat(one.pieces)] : one.text);
-        return [flat(markup.parsed("a **b *c* d** [e](https://x.test/(1)) {{f}} \\*g\\* *h")),
-          markup.marked("one two", 4, 7, "**"), markup.marked("one **two**", 6, 9, "**"),
-          markup.withField("Hi {{na}}!", 7, "name"), markup.typedField("Hi {{ na", 8), markup.typedField("Hi na", 5)];
-        """,
-    )
-    assert found[0] == ["a ", ["bold", "b ", ["italic", "c"], " d"], " ", ["link", "e"], " ", "{{f}}", " *g* *h"]
-    assert found[1:] == [["one **two**", 6, 9], ["one two", 4, 7], ["Hi {{name}}!", 11], "na", None]

@@ -251,7 +251,7 @@ ELSEWHERE: Final = {
     "File imported": "follows Import suppressions: test_contacts",
     "Image": "test_composer",
     "Keyboard shortcuts": "test_shell",
-    "Leave the blocks?": "test_composer",
+    "Leave the blocks?": "test_composer_broadcasts",
     "Link": "test_composer",
     "Logo": "test_composer; the same dialog as Image",
     "Manage views": "test_saved_views",
