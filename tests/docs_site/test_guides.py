@@ -260,7 +260,8 @@ STATED = {
     ],
     "idempotency": [f"| remembered | {IDEMPOTENCY_DAYS} days;"],
     "sending": [
-        f"after 30 s, 1, 2, 5, 15 and 30 minutes, 1, 2 and 4 hours, then every 8 hours until {GIVE_UP} after the send",
+        "after 30 s, 1 min, 2 min, 5 min, 15 min, 30 min, 1 h, 2 h, 4 h, "
+        f"then every 8 h until {SETTINGS.give_up_s / 3600:g} h after the send",
         f"together {MAX_RECIPIENTS} addresses, {emails.MAX_ADDRESS} characters each",
         f"{emails.MAX_HEADERS} headers, names {emails.MAX_HEADER_NAME}, values {emails.MAX_HEADER_VALUE:,} ",
         f"| {emails.MAX_ATTACHMENTS} files |",
