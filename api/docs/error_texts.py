@@ -24,8 +24,8 @@ ERROR_TEXTS: Final[dict[ErrorType, ErrorText]] = {
         _NO,
     ),
     ErrorType.UNAUTHORIZED: ErrorText(
-        "Your API key or session is missing, unknown, revoked or expired; the key isn't allowed from your IP address, or "
-        "its account is suspended.",
+        "Your API key or session is missing, unknown, revoked or expired; the key isn't allowed from your IP "
+        "address, or its account is suspended.",
         "Send `Authorization: Bearer svc_live_…` with a key that `GET /v1/api-keys` lists as active. If the "
         "account is suspended, contact the operator.",
         _NO,

@@ -260,8 +260,7 @@ STATED = {
     ],
     "idempotency": [f"| remembered | {IDEMPOTENCY_DAYS} days;"],
     "sending": [
-        "after 30 s, 1 min, 2 min, 5 min, 15 min, 30 min, 1 h, 2 h, 4 h, "
-        f"then every 8 h until {SETTINGS.give_up_s / 3600:g} h after the send",
+        f"1 min, 2 min, 5 min, 15 min, 30 min, 1 h, 2 h, 4 h, then every 8 h until {SETTINGS.give_up_s / 3600:g} h ",
         f"together {MAX_RECIPIENTS} addresses, {emails.MAX_ADDRESS} characters each",
         f"{emails.MAX_HEADERS} headers, names {emails.MAX_HEADER_NAME}, values {emails.MAX_HEADER_VALUE:,} ",
         f"| {emails.MAX_ATTACHMENTS} files |",
