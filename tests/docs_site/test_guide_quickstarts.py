@@ -194,14 +194,15 @@ async def test_rails(api: Api, account: TestAccount, environ: dict[str, str], tm
     await is_the_receipt(api, account)
 
 
-async def is_the_receipt(api: Api, account: TestAccount) -> None:
+async def is_the_receipt(api: Api, account: TestAccount, *inline: str) -> tuple[Any, bytes]:
     [message] = await messages(api, account)
     assert (message["to"], message["cc"]) == (["ann@people.test"], ["bob@people.test"])
     assert (message["text"].strip(), message["html"].strip()) == ("Thank you.", "<p>Thank you.</p>")
-    assert [one["filename"] for one in message["attachments"]] == ["receipt.txt"]
+    assert [one["filename"] for one in message["attachments"]] == ["receipt.txt", *inline]
     raw = (await api.get(f"/v1/messages/{message['id']}/raw", account.token)).body
     assert b"Reply-To: help@people.test" in raw
     assert b"From: Shop <" in raw or b'From: "Shop" <' in raw
+    return message, raw
 
 
 LARAVEL = """
@@ -209,12 +210,14 @@ require '/usr/share/php/Symfony/Component/Mailer/autoload.php';
 $transport = new App\\Mail\\WaybillTransport(getenv('WAYBILL_URL'), getenv('WAYBILL_API_KEY'));
 $mailer = new Symfony\\Component\\Mailer\\Mailer($transport);
 $email = (new Symfony\\Component\\Mime\\Email())->from('Shop <SENDER>')->to('ann@people.test')->cc('bob@people.test')
-    ->replyTo('help@people.test')->subject('Receipt 4711')->text('Thank you.')->html('<p>Thank you.</p>')
-    ->attach('Total: 9.50', 'receipt.txt', 'text/plain');
-$email->getHeaders()->addTextHeader('X-Idempotency-Key', 'receipt-4711');
+    ->replyTo('help@people.test', 'desk@people.test')->subject('Receipt 4711')->text('Thank you.')
+    ->html('<p>Thank you.</p>')->attach('Total: 9.50', 'receipt.txt', 'text/plain')->embed('GIF89a', 'logo', 'image/gif');
+$email->getHeaders()->addTextHeader('X-Order', '4711')->add(new Symfony\\Component\\Mailer\\Header\\TagHeader('receipt'))
+    ->add(new Symfony\\Component\\Mailer\\Header\\MetadataHeader('order', '4711'));
+$email->getHeaders()->addTextHeader('X-Waybill-Idempotency-Key', 'receipt-4711');
 $mailer->send($email);
 $mailer->send($email);
-$email->getHeaders()->remove('X-Idempotency-Key');
+$email->getHeaders()->remove('X-Waybill-Idempotency-Key');
 try {
     $mailer->send($email->to('gone@people.test'));
 } catch (Symfony\\Component\\Mailer\\Exception\\TransportException $error) {
@@ -234,14 +237,20 @@ async def test_laravel(api: Api, account: TestAccount, environ: dict[str, str], 
     ended = await printed_programs.run("php", text, tmp_path, environ)
 
     assert ended.out.startswith("suppressed: "), ended.out
-    await is_the_receipt(api, account)
+    message, raw = await is_the_receipt(api, account, "logo")
+    assert (message["tags"], message["metadata"]) == (["receipt"], {"order": "4711"})
+    assert all(one in raw for one in (b"X-Order: 4711", b"desk@people.test", b"Content-ID: <logo>"))
 
 
 ANNOTATION = """package {package};
 @java.lang.annotation.Retention(java.lang.annotation.RetentionPolicy.RUNTIME)
 public @interface {name} {{ String value() default ""; }}
 """
-ANNOTATIONS = (("org.springframework.beans.factory.annotation", "Value"), ("org.springframework.stereotype", "Service"))
+ANNOTATIONS = (
+    ("org.springframework.beans.factory.annotation", "Value"), ("org.springframework.stereotype", "Service"),
+    ("org.springframework.stereotype", "Component"),
+)  # fmt: skip
+RUNNER = "package org.springframework.boot; public interface CommandLineRunner { void run(String... args) throws Exception; }"
 SPRING = """
 import java.util.Map;
 
@@ -249,8 +258,7 @@ public class Main {
     public static void main(String[] words) throws Exception {
         var emails = new WaybillEmails(System.getenv("WAYBILL_URL"), System.getenv("WAYBILL_API_KEY"));
         for (int at = 0; at < 2; at++) {
-            SEND
-            System.out.println(id);
+            new SendReceipt(emails).run();
         }
         emails.send(Map.of("from", "nobody"));
     }
@@ -259,16 +267,19 @@ public class Main {
 
 
 async def test_spring(api: Api, account: TestAccount, environ: dict[str, str], tmp_path: Path) -> None:
-    """Spring only makes the object and passes its two values: its annotations are declared here, and it is not run."""
+    """Spring only makes the objects and passes their values: what they name of it is declared here, and it is not run."""
     if shutil.which("javac") is None or not all(one.exists() for one in JACKSON):
         pytest.skip("a JDK or Debian's libjackson2-databind-java is not installed")
     for package, name in ANNOTATIONS:
         file = tmp_path / package.replace(".", "/") / f"{name}.java"
-        file.parent.mkdir(parents=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(ANNOTATION.format(package=package, name=name))
-    (tmp_path / "WaybillEmails.java").write_text(printed("spring", "WaybillEmails.java", account))
-    [send] = [one.text for one in guides()["spring"].samples if one.text.startswith("String id")]
-    (tmp_path / "Main.java").write_text(SPRING.replace("SEND", send.replace("hello@hello.test", account.sender)))
+    runner = tmp_path / "org/springframework/boot/CommandLineRunner.java"
+    runner.parent.mkdir()
+    runner.write_text(RUNNER)
+    for name in ("WaybillEmails.java", "SendReceipt.java"):
+        (tmp_path / name).write_text(printed("spring", name, account))
+    (tmp_path / "Main.java").write_text(SPRING)
     path = ":".join(map(str, [tmp_path, *JACKSON]))
     made = await asyncio.to_thread(
         subprocess.run, ["javac", "-cp", path, "Main.java"], cwd=tmp_path, check=False, capture_output=True, text=True
