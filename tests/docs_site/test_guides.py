@@ -272,7 +272,7 @@ STATED = {
     ],
     "scheduling": [f"within {emails.AT_ONCE_S} s | sent at once", f"must lie after `scheduledAt`, at most {GIVE_UP} |"],
     "deliverability": [f"then more and more slowly, for {GIVE_UP} |"],
-    "glossary": [f"| batch | up to {emails.MAX_MESSAGES} messages"],
+    "glossary": [f"| batch | Up to {emails.MAX_MESSAGES} messages"],
     "attachments": [
         f"| files per message | {emails.MAX_ATTACHMENTS} |",
         f"| {emails.MAX_CONTENT:,} characters: 10 MiB |",
