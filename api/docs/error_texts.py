@@ -84,8 +84,10 @@ ERROR_TEXTS: Final[dict[ErrorType, ErrorText]] = {
         _NO,
     ),
     ErrorType.CONFLICT: ErrorText(
-        "Another object already has this name, or the object changed since you read it.",
-        "Choose another name, or fetch the object again and reapply your change.",
+        "The name is taken, the object changed since you read it, the alert kind has a rule, or the account would lose "
+        "its last owner.",
+        "Choose another name, fetch the object again and reapply your change, change the existing rule, or make another "
+        "member an owner first.",
         _NO,
     ),
     ErrorType.TERMINAL_STATE: ErrorText(
