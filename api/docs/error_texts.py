@@ -86,8 +86,8 @@ ERROR_TEXTS: Final[dict[ErrorType, ErrorText]] = {
     ErrorType.CONFLICT: ErrorText(
         "The name is taken, the object changed since you read it, the alert kind has a rule, or the account would lose "
         "its last owner.",
-        "Choose another name, fetch the object again and reapply your change, change the existing rule, or make another "
-        "member an owner first.",
+        "Choose another name, fetch the object again and reapply your change, change the existing rule, or make "
+        "another member an owner first.",
         _NO,
     ),
     ErrorType.TERMINAL_STATE: ErrorText(

@@ -211,8 +211,10 @@ $transport = new App\\Mail\\WaybillTransport(getenv('WAYBILL_URL'), getenv('WAYB
 $mailer = new Symfony\\Component\\Mailer\\Mailer($transport);
 $email = (new Symfony\\Component\\Mime\\Email())->from('Shop <SENDER>')->to('ann@people.test')->cc('bob@people.test')
     ->replyTo('help@people.test', 'desk@people.test')->subject('Receipt 4711')->text('Thank you.')
-    ->html('<p>Thank you.</p>')->attach('Total: 9.50', 'receipt.txt', 'text/plain')->embed('GIF89a', 'logo', 'image/gif');
-$email->getHeaders()->addTextHeader('X-Order', '4711')->add(new Symfony\\Component\\Mailer\\Header\\TagHeader('receipt'))
+    ->html('<p>Thank you.</p>')->attach('Total: 9.50', 'receipt.txt', 'text/plain')
+    ->embed('GIF89a', 'logo', 'image/gif');
+$email->getHeaders()->addTextHeader('X-Order', '4711')
+    ->add(new Symfony\\Component\\Mailer\\Header\\TagHeader('receipt'))
     ->add(new Symfony\\Component\\Mailer\\Header\\MetadataHeader('order', '4711'));
 $email->getHeaders()->addTextHeader('X-Waybill-Idempotency-Key', 'receipt-4711');
 $mailer->send($email);
@@ -250,7 +252,9 @@ ANNOTATIONS = (
     ("org.springframework.beans.factory.annotation", "Value"), ("org.springframework.stereotype", "Service"),
     ("org.springframework.stereotype", "Component"),
 )  # fmt: skip
-RUNNER = "package org.springframework.boot; public interface CommandLineRunner { void run(String... args) throws Exception; }"
+RUNNER = """package org.springframework.boot;
+public interface CommandLineRunner { void run(String... args) throws Exception; }
+"""
 SPRING = """
 import java.util.Map;
 
@@ -267,7 +271,7 @@ public class Main {
 
 
 async def test_spring(api: Api, account: TestAccount, environ: dict[str, str], tmp_path: Path) -> None:
-    """Spring only makes the objects and passes their values: what they name of it is declared here, and it is not run."""
+    """Spring only makes the objects and passes their values: its names are declared here, and it is not run."""
     if shutil.which("javac") is None or not all(one.exists() for one in JACKSON):
         pytest.skip("a JDK or Debian's libjackson2-databind-java is not installed")
     for package, name in ANNOTATIONS:
