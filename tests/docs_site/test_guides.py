@@ -28,6 +28,7 @@ from engine.events.tails.store import MAX_TAILS
 from engine.events.webhooks import rules as webhooks
 from engine.events.webhooks.service import KEPT as DELIVERIES_KEPT
 from engine.ledger import quota
+from engine.mail.attachments import BLOCKED
 from engine.mail.received_warnings import TEXTS as WARNINGS
 from engine.mail.simulator import SimulatedOutcome
 from engine.people.sessions import rules as sessions
@@ -270,7 +271,7 @@ STATED = {
         f"| {emails.MAX_LIST_UNSUBSCRIBE:,} characters |",
         f"retries end then | {GIVE_UP} after the send |",
     ],
-    "scheduling": [f"within {emails.AT_ONCE_S} s | sent at once", f"must lie after `scheduledAt`, at most {GIVE_UP} |"],
+    "scheduling": [f"within {emails.AT_ONCE_S} s | sent at once", f"later than `scheduledAt`, by at most {GIVE_UP}."],
     "deliverability": [f"then more and more slowly, for {GIVE_UP} |"],
     "glossary": [f"| batch | Up to {emails.MAX_MESSAGES} messages"],
     "attachments": [
@@ -366,6 +367,12 @@ console.log(JSON.stringify(headers.map((header) => {{
     said = json.loads(subprocess.run(["node", program, given], check=True, capture_output=True, text=True).stdout)
     for expected, answer in zip(headers, said, strict=True):
         assert expected in answer if expected else answer == ""
+
+
+def test_the_guide_on_attachments_names_every_blocked_type() -> None:
+    [listed] = [one.text.split() for one in guides()["attachments"].samples if ".appref-ms" in one.text]
+
+    assert listed == [f".{one}" for one in sorted(BLOCKED)]
 
 
 def test_the_guide_on_received_mail_names_every_warning() -> None:
