@@ -163,19 +163,37 @@ async def test_go(api: Api, account: TestAccount, environ: dict[str, str], tmp_p
     assert "invalid_address" in refused.out
 
 
-RAILS = """
+RAILS = r"""
 require "mail"
+require "socket"
 mail = Mail.new(from: "Shop <SENDER>", to: "ann@people.test", cc: "bob@people.test", reply_to: "help@people.test",
                 subject: "Receipt 4711")
 mail.text_part = Mail::Part.new { body "Thank you." }
 mail.html_part = Mail::Part.new { content_type "text/html; charset=UTF-8"; body "<p>Thank you.</p>" }
 mail.attachments["receipt.txt"] = "Total: 9.50"
 mail.header["X-Idempotency-Key"] = "receipt-4711"
+mail.header["X-Tags"] = "receipt, eu"
 2.times { WaybillDelivery.new({ url: ENV["WAYBILL_URL"], api_key: ENV["WAYBILL_API_KEY"] }).deliver!(mail) }
 mail.header["X-Idempotency-Key"] = nil
 mail.to = "gone@people.test"
 begin
   WaybillDelivery.new({ url: ENV["WAYBILL_URL"], api_key: ENV["WAYBILL_API_KEY"] }).deliver!(mail)
+rescue WaybillDelivery::Rejected => error
+  puts error.message
+end
+proxy = TCPServer.new("127.0.0.1", 0)
+Thread.new do
+  one = proxy.accept
+  length = 0
+  while (line = one.gets) != "\r\n"
+    length = line[/\d+/].to_i if line.downcase.start_with?("content-length:")
+  end
+  one.read(length)
+  one.write "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 11\r\nConnection: close\r\n\r\n<h1>502</h1"
+  one.close
+end
+begin
+  WaybillDelivery.new({ url: "http://127.0.0.1:#{proxy.addr[1]}", api_key: "x" }).deliver!(mail)
 rescue WaybillDelivery::Rejected => error
   puts error.message
 end
@@ -190,8 +208,10 @@ async def test_rails(api: Api, account: TestAccount, environ: dict[str, str], tm
     text = printed("rails", "waybill_delivery.rb", account) + RAILS.replace("SENDER", account.sender)
     ended = await printed_programs.run("ruby", text, tmp_path, environ)
 
-    assert ended.out.startswith("suppressed: "), ended.out
+    refused, broken = ended.out.splitlines()
+    assert (refused.startswith("suppressed: "), broken) == (True, "HTTP 502 (request )"), ended.out
     await is_the_receipt(api, account)
+    assert (await messages(api, account))[0]["tags"] == ["receipt", "eu"]
 
 
 async def is_the_receipt(api: Api, account: TestAccount, *inline: str) -> tuple[Any, bytes]:

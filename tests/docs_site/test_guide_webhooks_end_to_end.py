@@ -104,3 +104,21 @@ async def test_a_handler_refuses_what_is_not_signed_and_keeps_a_repeat_once(lang
                 assert response.status == expected, headers
 
     assert stored(tmp_path) == ["evt_1"]
+
+
+@pytest.mark.parametrize("language", ["js", "php"])  # the database of the third one is open all the time
+async def test_a_handler_that_can_not_store_an_event_asks_for_it_again(language: str, tmp_path: Path) -> None:
+    port, body = reserve_port(), b'{"id":"evt_1","type":"delivered","seq":1,"data":{}}'
+    headers = {"Service-Signature": signature("whsec_x", body, int(time.time()))}
+    async with handler(language, tmp_path, port, "whsec_x"), aiohttp.ClientSession() as session:
+        shutil.rmtree(tmp_path / "inbox", ignore_errors=True)
+        (tmp_path / "inbox").touch()  # a file, so nothing can be stored below it
+        async with session.post(f"http://127.0.0.1:{port}/", data=body, headers=headers) as response:
+            assert response.status == 500
+
+        (tmp_path / "inbox").unlink()
+        (tmp_path / "inbox").mkdir()
+        async with session.post(f"http://127.0.0.1:{port}/", data=body, headers=headers) as response:
+            assert response.status == 204
+
+    assert stored(tmp_path) == ["evt_1"]
