@@ -376,6 +376,6 @@ def test_the_guide_on_attachments_names_every_blocked_type() -> None:
 
 
 def test_the_guide_on_received_mail_names_every_warning() -> None:
-    text = (ROOT / "api" / "docs" / "guides" / "inbound.md").read_text()
+    text = guides()["reading-email"].text
 
     assert [code for code in WARNINGS if f"`{code}`" not in text] == []
