@@ -66,3 +66,21 @@ async def test_home_shows_what_the_bell_tells(
     link = page.page.get_by_role("link", name="Posts to the webhook endpoint https://hooks.test/failing are failing.")
 
     await expect(link).to_have_attribute("href", re.compile(f"/webhooks/{failing}$"))
+
+
+async def test_alerts_shows_what_fires_and_adds_the_rules_that_are_missing(
+    page: ConsolePage, service: Service, user: ConsoleUser, served: Api
+) -> None:
+    shown = page.page
+    failing = await make_trouble(service, user, served)
+    await served.post("/v1/alerts/rules", user.access.key, {"kind": "bounce_rate", "threshold": 0.05})
+    await page.go("/alerts")
+    firing = shown.get_by_role("list", name="Firing now").get_by_role("link")
+    await expect(firing).to_have_count(2)
+    await expect(firing.first).to_have_attribute("href", re.compile(f"/webhooks/{failing}$"))
+    await expect(shown.get_by_role("region", name="Bounce rate")).to_contain_text("without email to simulator addresses")
+
+    await shown.get_by_role("button", name="Add rule").click()
+    await shown.get_by_role("menuitem", name="Blocklists").click()
+    await expect(shown.get_by_role("heading", name="Blocklists")).to_be_visible()
+    assert await page.axe() == []

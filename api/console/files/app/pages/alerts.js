@@ -1,9 +1,10 @@
 // Alerts: rules, whether they fire, and the history of firings.
-import { call, useAction, useCall, usePages } from "../core/api.js";
-import { location, setQuery } from "../core/router.js";
+import { call, notices, useAction, useCall, usePages, whyNot } from "../core/api.js";
+import { href, location, setQuery } from "../core/router.js";
 import { Button, Card, CheckField, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, Meter, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { duration, html, number, percent, plural, useState } from "../core/view.js";
+import { NoticeLine } from "../parts/notices.js";
 
 const TEXTS = {
   bounce_rate: ["Bounce rate", "Share of recipients that bounced permanently. Mailbox providers limit senders above a few percent."],
@@ -14,6 +15,7 @@ const TEXTS = {
   webhook_failing: ["Failing webhooks", "Active webhook endpoints whose posts fail."],
 };
 export const ruleName = (kind) => TEXTS[kind]?.[0] ?? kind;
+const MIN_SETTLED = 50; // finished recipients from which a rate counts (engine/accounts/alerts/types.py)
 const TABS = [["rules", "Rules"], ["history", "History"]];
 
 /** Return a value of a rule with its unit: 0.3%, 2 records. */
@@ -27,25 +29,49 @@ export function Alerts() {
   const rules = useCall("GET /v1/alerts/rules", {}, { pollMs: true });
   const tab = location.value.query.get("tab") ?? "rules";
   const units = Object.fromEntries((rules.data?.vocabulary ?? []).map((one) => [one.kind, one]));
-  return html`<${PageHead} title="Alerts" lead="Rules are checked every minute. When one fires, owners and admins get an email and webhooks get alert.fired and alert.ended." actions=${rules.data && html`<${Missing} rules=${rules} />`} />
+  return html`<${PageHead} title="Alerts" lead="Rules are checked every minute. When one fires, owners and admins get an email and webhooks get alert.fired and alert.ended." actions=${rules.data && html`<${AddRule} rules=${rules} />`} />
+    <${FiringNow} />
     <${Tabs} label="Alerts" items=${TABS} current=${tab} onSelect=${(key) => setQuery({ tab: key === "rules" ? null : key })} />
     ${tab === "rules" ? html`<${Rules} rules=${rules} units=${units} />` : html`<${History} units=${units} />`}`;
 }
 
-/** The button that creates the default rules which the account lacks. */
-function Missing({ rules }) {
-  const lacking = rules.data.vocabulary.filter((one) => !rules.data.data.some((rule) => rule.kind === one.kind));
-  const [create, { busy, error }] = useAction((one) => call("POST /v1/alerts/rules", one && { body: { kind: one.kind, threshold: one.defaults.threshold } }));
+/** The notices of the bell about alerts and webhooks, with what can be done on their pages. */
+function FiringNow() {
+  const firing = notices.value.data.filter(({ kind }) => kind === "alert_firing" || kind.startsWith("webhook_"));
+  if (firing.length === 0) return null;
+  return html`<div class="firing"><${Card} title="Firing now"><ul aria-label="Firing now">${firing.map((one) => html`<${NoticeLine} key=${one.id} notice=${one} unread=${one.unread} />`)}</ul><//></div>`;
+}
+
+/** Return a function that creates the rule of a kind, without one the missing default rules, and its state. */
+function useCreation(rules) {
+  const [create, state] = useAction((one) => call("POST /v1/alerts/rules", one && { body: { kind: one.kind, threshold: one.defaults.threshold } }));
   const run = async (one) => {
     const made = await create(one);
     if (made === undefined) return;
     toast(one ? `“${ruleName(one.kind)}” created` : `${plural(made.data.length, "rule")} created`);
     rules.reload();
   };
+  return [run, state];
+}
+
+/** The menu of the kinds without a rule, and of the default rules if several are missing. */
+function AddRule({ rules }) {
+  const [run, { error, clear }] = useCreation(rules);
+  const lacking = rules.data.vocabulary.filter((one) => !rules.data.data.some((rule) => rule.kind === one.kind));
+  const why = whyNot("member");
+  const items = [
+    rules.data.data.length > 0 && lacking.filter((one) => one.preset).length > 1 && { text: "All missing default rules", icon: "list", why, onSelect: () => run() },
+    ...lacking.map((one) => ({ text: ruleName(one.kind), icon: "plus", why, onSelect: () => run(one) })),
+  ];
   if (lacking.length === 0) return null;
-  const presets = lacking.some((one) => one.preset);
-  return html`<div class="stack-tight"><div class="row">${lacking.filter((one) => !one.preset).map((one) => html`<${Button} key=${one.kind} icon="plus" role="member" busy=${busy} onClick=${() => run(one)}>Add “${ruleName(one.kind)}”<//>`)}
-    ${presets && html`<${Button} kind=${rules.data.data.length ? "plain" : "primary"} icon="plus" role="member" busy=${busy} onClick=${() => run()}>Create the default rules<//>`}</div><${ErrorNote} error=${error} /></div>`;
+  return html`<${Menu} label="Add rule" text="Add rule" kind="plain" items=${items} />
+    ${error && html`<${Dialog} title="The rule was not created" onClose=${clear}><${ErrorNote} error=${error} /><//>`}`;
+}
+
+/** The button of an empty page. */
+function DefaultRules({ rules }) {
+  const [run, { busy, error }] = useCreation(rules);
+  return html`<div class="stack-tight"><div><${Button} kind="primary" icon="plus" role="member" busy=${busy} onClick=${() => run()}>Create the default rules<//></div><${ErrorNote} error=${error} /></div>`;
 }
 
 function Rules({ rules, units }) {
@@ -55,14 +81,14 @@ function Rules({ rules, units }) {
   if (rules.error && !rules.data) return html`<${ErrorNote} error=${rules.error} retry=${rules.reload} />`;
   if (!rules.data) return html`<${Skeleton} />`;
   if (rules.data.data.length === 0) {
-    return html`<div class="card"><${Empty} icon="bell" title="No alert rules" action=${html`<${Missing} rules=${rules} />`} curl=${`curl -X POST ${window.location.origin}/v1/alerts/rules -H "Authorization: Bearer $KEY"`}>Rules warn you early about rising bounces or complaints, a nearly used-up limit, a changed DNS record or a blocklist.<//></div>`;
+    return html`<div class="card"><${Empty} icon="bell" title="No alert rules" action=${html`<${DefaultRules} rules=${rules} />`} curl=${`curl -X POST ${window.location.origin}/v1/alerts/rules -H "Authorization: Bearer $KEY"`}>Rules warn you early about rising bounces or complaints, a nearly used-up limit, a changed DNS record or a blocklist.<//></div>`;
   }
   const done = () => {
     setEditing(null);
     setRemoving(null);
     rules.reload();
   };
-  return html`<div class="rules">${rules.data.data.map((rule) => html`<${Rule} key=${rule.id} rule=${rule} unit=${units[rule.kind]?.unit} onEdit=${() => setEditing(rule)} onRemove=${() => setRemoving(rule)} onTest=${() => setTesting(rule)} onDone=${rules.reload} />`)}</div>
+  return html`<div class="rules">${[...rules.data.data].sort((one, other) => (other.state === "firing") - (one.state === "firing")).map((rule) => html`<${Rule} key=${rule.id} rule=${rule} unit=${units[rule.kind]?.unit} onEdit=${() => setEditing(rule)} onRemove=${() => setRemoving(rule)} onTest=${() => setTesting(rule)} onDone=${rules.reload} />`)}</div>
     ${editing && html`<${EditRule} rule=${editing} vocabulary=${units[editing.kind]} onClose=${done} />`}
     ${testing && html`<${TestRule} rule=${testing} unit=${units[testing.kind]?.unit} onClose=${() => setTesting(null)} />`}
     ${removing && html`<${Confirm} title=${`Delete the rule “${ruleName(removing.kind)}”?`} confirm="Delete rule" action=${() => call("DELETE /v1/alerts/rules/{id}", { path: { id: removing.id } })} onClose=${done}>You won't be alerted about this any more. Past alerts are kept.<//>`}`;
@@ -76,6 +102,9 @@ function channels(rule) {
   if (names.length === 0) return "none";
   return `${names.join(" and ")}, at most ${OFTEN[rule.cooldownMinutes] ?? `once every ${duration(rule.cooldownMinutes * 60_000)}`}`;
 }
+
+/** True for a rule of a share of recipients. */
+const isRate = ({ kind }) => kind === "bounce_rate" || kind === "complaint_rate";
 
 function Rule({ rule, unit, onEdit, onRemove, onTest, onDone }) {
   const [title, text] = TEXTS[rule.kind] ?? [rule.kind, ""];
@@ -95,7 +124,7 @@ function Rule({ rule, unit, onEdit, onRemove, onTest, onDone }) {
   return html`<${Card} title=${title} actions=${html`${chip}<${Menu} label=${`Actions of ${title}`} items=${items} />`}>
     <div class="stack-tight"><p class="soft">${text}</p>
       ${rule.lastValue !== null && html`<${Meter} label=${`${title}: value against threshold`} value=${rule.lastValue} max=${rule.threshold} />`}
-      <${Facts} items=${[["Now", ruleValue(rule.lastValue, unit)], ["Fires at", ruleValue(rule.threshold, unit)], unit === "fraction" && rule.kind !== "quota_usage" && ["Period", rule.windowDays === 1 ? "24 hours" : plural(rule.windowDays, "day")], ["Alerts", channels(rule)], rule.firingSince && ["Firing since", html`<${Time} at=${rule.firingSince} />`], rule.lastMeasuredAt && ["Measured", html`<${Time} at=${rule.lastMeasuredAt} relative />`]]} />
+      <${Facts} items=${[["Now", ruleValue(rule.lastValue, unit)], ["Fires at", ruleValue(rule.threshold, unit)], isRate(rule) && ["Period", rule.windowDays === 1 ? "24 hours" : plural(rule.windowDays, "day")], ["Alerts", channels(rule)], isRate(rule) && ["Counted", html`<span>${rule.state === "unknown" && rule.lastMeasuredAt ? `Needs at least ${MIN_SETTLED} finished recipients in this period, ` : "Finished recipients, "}without email to simulator addresses, which <a href=${href("/messages")}>Messages</a> includes</span>`], rule.firingSince && ["Firing since", html`<${Time} at=${rule.firingSince} />`], rule.lastMeasuredAt && ["Measured", html`<${Time} at=${rule.lastMeasuredAt} relative />`]]} />
     </div>
   <//>`;
 }
