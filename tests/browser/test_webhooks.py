@@ -104,7 +104,7 @@ async def test_an_endpoint_that_fails_says_so_in_the_list_and_on_its_page(page: 
         await secret_of(page)
         await shown.get_by_role("button", name="Send a test").first.click()
         await expect(shown.get_by_text("Posts to this endpoint are failing.")).to_be_visible()
-        await expect(shown.get_by_text("0% of 1 posts delivered")).to_be_visible()
+        await expect(shown.get_by_text("of 1 post delivered")).to_be_visible()
         await shown.get_by_role("link", name="Webhooks").first.click()
         row = shown.get_by_role("row").filter(has_text=receiver.url)
         await expect(row).to_contain_text("failing")
@@ -112,9 +112,13 @@ async def test_an_endpoint_that_fails_says_so_in_the_list_and_on_its_page(page: 
         await expect(row).to_contain_text("410")
         assert await page.axe() == []
 
-        receiver.status = 200
         await row.get_by_role("link").first.click()
-        await shown.get_by_role("button", name="Send a test").first.click()
+        await expect(shown.get_by_role("figure", name="Answer to attempt 1")).to_contain_text("410")  # preselected
+        await shown.get_by_role("button", name="Replay failed").click()
+        await expect(shown.get_by_role("dialog").get_by_label("State", exact=True)).to_have_value("failed")
+        await shown.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        receiver.status = 200
+        await shown.get_by_role("alert").get_by_role("button", name="Send a test").click()
         await expect(shown.get_by_text("Posts to this endpoint are failing.")).to_have_count(0)
 
 

@@ -2,12 +2,12 @@
 import { call, useAction, useCall, usePages } from "../core/api.js";
 import { go, location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { Button, Card, Chip, CopyLine, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, TextField, Time, toast } from "../core/ui.js";
-import { classes, html, instant, localTime, number, serviceNow, undirected, useState } from "../core/view.js";
+import { Button, Card, Chip, CopyLine, Dialog, Empty, ErrorNote, Facts, fieldError, Figures, Form, Menu, Notice, PageHead, SelectField, Skeleton, TextField, Time, toast } from "../core/ui.js";
+import { classes, html, instant, localTime, number, serviceNow, undirected, useRef, useState } from "../core/view.js";
 import { EVENT_TYPES } from "./webhook_event_types.js";
 import { DeliveryDetail } from "./webhook_exchange.js";
-import { FailingNotice, healthFacts } from "./webhook_health.js";
-import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "./webhook_form.js";
+import { endpointFigures, FailingNotice } from "./webhook_health.js";
+import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton } from "./webhook_form.js";
 
 const loadChecker = () => import("./signature_checker.js");
 
@@ -31,7 +31,14 @@ function Workbench({ row, reload }) {
   };
   const filters = filtersOf(location.value.query);
   const deliveries = usePages("GET /v1/webhooks/{id}/deliveries", { path: { id: row.id }, query: { state: filters.state, type: filters.type, from: filters.from, until: filters.until } }, { pollMs: true, limit: 25 });
-  const chosen = location.value.query.get("delivery");
+  const [preselects, setPreselects] = useState(true);
+  const failed = useRef(null); // the newest at the first look: a later one doesn't replace what is being read
+  failed.current ??= deliveries.rows.find((one) => one.state === "failed" || (one.state === "pending" && one.attempt > 0))?.id ?? null;
+  const chosen = location.value.query.get("delivery") ?? (preselects ? failed.current : null);
+  const closeDelivery = () => {
+    setPreselects(false);
+    setQuery({ delivery: null });
+  };
   const items = [
     { text: "Rotate the secret", icon: "rotate-ccw", onSelect: () => setOpen("rotate") },
     { text: "Check a signature", icon: "shield-check", onSelect: () => setOpen("check") },
@@ -44,22 +51,38 @@ function Workbench({ row, reload }) {
   const actions = html`<${TestButton} row=${row} onDone=${tested} /><${Button} icon="pencil" role="member" onClick=${() => setOpen("edit")}>Edit<//><${Menu} label="More actions" items=${items} />`;
   return html`<${PageHead} title=${row.url} lead=${row.description || undefined} back=${["/webhooks", "Webhooks"]} chip=${html`<${Chip}>${row.health.state}<//>`} actions=${actions} />
     <div class="stack">
-      <${FailingNotice} health=${row.health} />
+      <${FailingNotice} health=${row.health}><${TestButton} row=${row} onDone=${tested} /><${Button} icon="rotate-ccw" role="member" onClick=${() => setOpen("replay failed")}>Replay failed<//><//>
       ${row.status === "disabled" && html`<${Notice} tone="warn" title="The endpoint is disabled.">Someone on your team or an API key disabled it. It gets no new events. Edit it to activate it again, then fetch what it missed from <code>GET /v1/events</code>.<//>`}
-      <${Card} title="Endpoint"><${Facts} items=${[["Events", html`<span class="wrap" title=${row.eventTypes.join(", ")}>${row.eventTypes.length ? row.eventTypes.join(", ") : typesInWords(row.eventTypes)}</span>`], ...(row.domains.length ? [["Domains", html`<span class="wrap">${row.domains.join(", ")}</span>`]] : []), ...(row.streams.length ? [["Streams", html`<span class="wrap">${row.streams.join(", ")}</span>`]] : []), ...(row.headerNames.length ? [["Headers", html`<span class="wrap mono">${row.headerNames.join(", ")}</span>`]] : []), ...(row.includeMetadata ? [["Body", "With tags and metadata"]] : []), ...healthFacts(row.health), ["Id", html`<${CopyLine} text=${row.id} />`], ["Created", html`<${Time} at=${row.createdAt} />`]]} />
-        ${row.warnings.map((one) => html`<p class="warn small" key=${one.field}>${one.message}</p>`)}<//>
+      <${Figures} items=${endpointFigures(row)} />
+      ${row.warnings.map((one) => html`<p class="warn small" key=${one.field}>${one.message}</p>`)}
       <section class="stack-tight" aria-label="Deliveries"><div class="row-wide"><h2>Deliveries</h2><${Button} icon="rotate-ccw" role="member" onClick=${() => setOpen("replay")}>Replay several<//></div>
         <${Filters} filters=${filters} />
         <div class="workbench"><${DeliveryList} state=${deliveries} chosen=${chosen} filtered=${filters.any} row=${row} onTested=${tested} />
-          ${chosen ? html`<${DeliveryDetail} key=${chosen} endpoint=${row} id=${chosen} onReplayed=${() => deliveries.reload({ keep: true })} onClose=${() => setQuery({ delivery: null })} />` : html`<div class="card workbench-empty"><${Empty} icon="route" title="Choose a delivery">Its exact requests and responses appear here.<//></div>`}</div>
+          ${chosen ? html`<${DeliveryDetail} key=${chosen} endpoint=${row} id=${chosen} onReplayed=${() => deliveries.reload({ keep: true })} onClose=${closeDelivery} />` : html`<div class="card workbench-empty"><${Empty} icon="route" title="Choose a delivery">Its exact requests and responses appear here.<//></div>`}</div>
       </section>
+      <${Card} title="Endpoint"><${Facts} items=${factsOf(row)} /><//>
     </div>
     ${open === "edit" && html`<${EndpointForm} row=${row} onClose=${close} />`}
     ${open === "rotate" && html`<${RotateSecret} row=${row} onClose=${() => close(false)} />`}
     ${open === "check" && html`<${Lazy} load=${loadChecker} name="SignatureChecker" onClose=${() => close(false)} />`}
-    ${open === "replay" && html`<${ReplayWindow} row=${row} filters=${filters} onClose=${() => { close(false); deliveries.reload({ keep: true }); }} />`}
+    ${open?.startsWith("replay") && html`<${ReplayWindow} row=${row} filters=${open === "replay" ? filters : NO_FILTERS} onClose=${() => { close(false); deliveries.reload({ keep: true }); }} />`}
     ${open === "delete" && html`<${DeleteEndpoint} row=${row} onClose=${(done) => (done ? go("/webhooks") : close(false))} />`}`;
 }
+
+/** Return the facts of an endpoint that its figures don't show. */
+function factsOf(row) {
+  return [
+    row.domains.length > 0 && ["Domains", html`<span class="wrap">${row.domains.join(", ")}</span>`],
+    row.streams.length > 0 && ["Streams", html`<span class="wrap">${row.streams.join(", ")}</span>`],
+    row.headerNames.length > 0 && ["Headers", html`<span class="wrap mono">${row.headerNames.join(", ")}</span>`],
+    row.includeMetadata && ["Body", "With tags and metadata"],
+    ["Events", html`<span class="wrap">${row.eventTypes.length ? row.eventTypes.join(", ") : "all"}</span>`],
+    ["Id", html`<${CopyLine} text=${row.id} />`],
+    ["Created", html`<${Time} at=${row.createdAt} />`],
+  ];
+}
+
+const NO_FILTERS = {};
 
 /** Return the filters that the address names; `from` and `until` are times of the API. */
 function filtersOf(query) {
