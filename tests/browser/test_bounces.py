@@ -1,5 +1,7 @@
 """Bounces and numbers of messages in the console: classes, the history of an address, reactivation, filters."""
 
+import re
+
 from playwright.async_api import expect
 
 from tests.harness.api import Api
@@ -51,3 +53,26 @@ async def test_numbers_are_filtered_by_stream_and_tag(page: ConsolePage, served:
     await shown.get_by_label("Stream").select_option("transactional")
     await expect(figure.last).to_contain_text("1")
     await expect(shown.get_by_role("img", name="Messages by day")).to_be_visible()
+
+
+async def test_a_bounce_leads_to_its_suppression_and_its_domain_to_the_messages(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    shown = page.page
+    await send(served, user, "bounce@people.test")
+    await page.go("/messages")
+    await expect(shown.get_by_role("cell", name="bounced")).to_be_visible()
+    await page.go("/deliverability")
+    await expect(shown.get_by_role("region", name="Last 7 days")).to_be_visible()
+    table = shown.get_by_role("table", name="Deliveries by receiving domain")
+    await expect(table.get_by_role("row").filter(has_text="people.test")).to_have_class("bad")
+    assert await page.axe() == []
+    await table.get_by_role("link", name="1", exact=True).click()
+    await expect(shown).to_have_url(re.compile(r"/messages\?recipientDomain=people\.test&status=bounced"))
+    await shown.get_by_role("table", name="Messages").get_by_role("link").first.click()
+    await expect(shown.get_by_role("button", name="Send again")).to_have_count(0)
+    await shown.get_by_role("button", name="More").click()
+    await expect(shown.get_by_role("menuitem", name="Send again")).to_be_visible()
+    await shown.keyboard.press("Escape")
+    await shown.get_by_role("link", name="View suppression").click()
+    await expect(shown.get_by_role("table", name="Suppressions")).to_contain_text("bounce@people.test")

@@ -108,3 +108,25 @@ async def test_a_scheduled_broadcast_can_be_moved_and_canceled_but_not_edited(
     await expect(shown.get_by_role("link", name="Edit")).to_have_count(0)
     await page.go(f"/broadcasts/{broadcast}/edit")
     await expect(shown.get_by_text("only a draft can be changed")).to_be_visible()
+
+
+async def test_a_draft_lists_what_is_left_before_it_is_sent(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    shown = page.page
+    made = await served.post("/v1/lists", user.access.key, {"name": "Empty"})
+    empty = await drafted(served, user, str(made.json["id"]))
+    await page.go(f"/broadcasts/{empty}")
+    lines = shown.get_by_role("list", name="Ready to send?").get_by_role("listitem")
+    await expect(lines.first).to_contain_text("The audience has no contacts.")
+    await expect(lines.last).to_contain_text("No test was sent since the last change.")
+
+    draft = await drafted(served, user, await list_of(served, user, 2))
+    await page.go(f"/broadcasts/{draft}?open=test")
+    await shown.get_by_role("dialog").get_by_role("button", name="Send the test to 1 person").click()
+    await expect(shown.get_by_role("dialog").get_by_role("status")).to_contain_text("accepted")
+    await shown.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+    await expect(lines).to_contain_text(
+        ["2 contacts in the audience now", f"{user.domain} is verified.", "unsubscribe link", "A test was sent"]
+    )
+    assert await page.axe() == []

@@ -1,12 +1,13 @@
 """Domains in the console: add one, see what differs from the wanted record, delete it."""
 
+import re
 from typing import Any
 
 import pytest
 from playwright.async_api import Route, expect
 
 from api.console import assets
-from tests.harness.browser import ConsolePage
+from tests.harness.browser import ConsolePage, ConsoleUser
 
 COMPARE = f"/console-files/{assets.files().version}/app/parts/compare.js"
 
@@ -102,3 +103,16 @@ async def test_differences_spell_both_texts(page: ConsolePage) -> None:
         COMPARE,
     )
     assert broken == []
+
+
+async def test_all_records_are_copied_as_lines_of_a_zone_file(page: ConsolePage, user: ConsoleUser) -> None:
+    shown = page.page
+    await page.go("/domains")
+    await shown.get_by_role("main").get_by_role("link", name=user.domain).click()
+    await shown.get_by_role("button", name="Copy all records").click()
+    await expect(shown.get_by_text("All records copied")).to_be_visible()
+    lines = (await shown.evaluate("navigator.clipboard.readText()")).splitlines()
+    (dmarc,) = [line for line in lines if line.startswith("_dmarc.")]
+    assert dmarc.startswith(f'_dmarc.{user.domain}. 3600 IN TXT "v=DMARC1;'), dmarc
+    (key,) = [line for line in lines if line.startswith("wb1._domainkey.")]
+    assert re.search(r'^\S+ 3600 IN (TXT "[^"]{255}" "[^"]+"|CNAME \S+\.)$', key), key

@@ -105,3 +105,26 @@ async def test_delivered_mail_is_told_by_provider_on_every_width(
             line = page.page.get_by_role("listitem").filter(has_text="Other providers")
             await expect(line).to_contain_text("1 of 1 delivered, median")
             assert not await page.axe()
+
+
+async def test_attention_stands_beside_arrival_and_above_it_on_a_phone(
+    browser: Browser, service: Service, user: ConsoleUser, served: Api
+) -> None:
+    body = {"from": user.access.sender, "to": "delivered@simulator.test", "subject": "Hi", "text": "x"}
+    assert (await served.post("/v1/emails", user.access.key, json=body)).status == 202
+    made = await served.post("/v1/webhooks", user.access.key, {"url": "https://hooks.test/"})
+    await served.patch(f"/v1/webhooks/{made.json['id']}", user.access.key, {"status": "disabled"})
+    for size in (DESKTOP, PHONE):
+        async with opened(browser, service.base_url, user, size=size) as page:
+            await page.go("/")
+            cards = [
+                await page.page.get_by_role("region", name=name).bounding_box()
+                for name in ("Needs attention", "Is my mail arriving?")
+            ]
+            assert cards[0] is not None
+            assert cards[1] is not None
+            if size == PHONE:
+                assert cards[0]["y"] < cards[1]["y"]
+            else:
+                assert cards[0]["y"] == cards[1]["y"]
+                assert cards[0]["x"] > cards[1]["x"]

@@ -9,9 +9,10 @@ import { classes, html, number, useEffect, useRef, useState } from "./view.js";
  * `columns`: [{key, title, cell(row), end, width, hideTitle, button: its hidden title is of a button, not of a menu}]; the first cell links to `rowTo(row)` (a path) if given.
  * `state`: what `usePages` or `useCall` returned, with `rows`; `empty`: what stands there without rows.
  * `selection`: {chosen: Set of ids, onChange(Set)} adds checkboxes. `label` names the table for screen readers.
+ * `rowTone(row)` tints a row: "warn", "bad" or null.
  * On narrow screens each row becomes a card.
  */
-export function Table({ label, columns, state, rowTo, rowKey = (row) => row.id, empty, selection, onRowOpen }) {
+export function Table({ label, columns, state, rowTo, rowKey = (row) => row.id, empty, selection, onRowOpen, rowTone }) {
   const { rows, loading, error, next, reload } = state;
   const late = useLate(loading && rows.length === 0);
   const [current, setCurrent] = useState(-1);
@@ -35,7 +36,7 @@ export function Table({ label, columns, state, rowTo, rowKey = (row) => row.id, 
       </tr></thead>
       <tbody ref=${body}>
         ${late && rows.length === 0 && Array.from({ length: 6 }, (_, at) => html`<tr aria-hidden="true" key=${at}>${selection && html`<td></td>`}${columns.map(() => html`<td><span class="skeleton" style=${{ width: `${40 + ((at * 23) % 50)}%` }}></span></td>`)}</tr>`)}
-        ${rows.map((row, at) => html`<tr key=${rowKey(row)} class=${classes(at === current && "current")}>
+        ${rows.map((row, at) => html`<tr key=${rowKey(row)} class=${classes(at === current && "current", rowTone?.(row))}>
           ${selection && html`<td class="select"><input type="checkbox" aria-label=${`Select ${rowKey(row)}`} checked=${selection.chosen.has(rowKey(row))} onChange=${(event) => choose([rowKey(row)], event.currentTarget.checked)} /></td>`}
           ${columns.map((column, place) => html`<${Cell} ...${{ column, first: place === 0, row, to: place === 0 && rowTo ? href(rowTo(row)) : null, onRowOpen }} />`)}
         </tr>`)}

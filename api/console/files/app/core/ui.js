@@ -238,9 +238,12 @@ export function CopyLine({ text, label }) {
   return html`<span class="copy-line"><code title=${text}>${text}</code><${CopyButton} text=${text} label=${label ?? `Copy ${text}`} /></span>`;
 }
 
+/** Keep the backslash at the end of a line of a shell command with the word before it. */
+const withBackslashes = (text) => (text ?? "").split(/( \\)(?=\n)/).map((part) => (part === " \\" ? html`<span class="backslash">${part}</span>` : part));
+
 /** A block of code with a button that copies it. */
 export function Code({ text, label = "Code" }) {
-  return html`<figure class="code" aria-label=${label}><pre tabindex="0"><code>${text}</code></pre><${CopyButton} text=${text} label=${`Copy: ${label}`} /></figure>`;
+  return html`<figure class="code" aria-label=${label}><pre tabindex="0"><code>${withBackslashes(text)}</code></pre><${CopyButton} text=${text} label=${`Copy: ${label}`} /></figure>`;
 }
 
 /** Names and values below each other: items are [name, value]; those with a value null or undefined are left out. */

@@ -10,6 +10,7 @@ import { Preview } from "../parts/preview.js";
 import { ProgressBar } from "../parts/progress_bar.js";
 import { TestDialog } from "../parts/test_dialog.js";
 
+const loadReadiness = () => import("../parts/broadcast_readiness.js");
 const loadNumbers = () => import("../parts/message_numbers.js");
 
 const RUNNING = new Set(["sending", "paused"]);
@@ -71,7 +72,7 @@ export function Broadcast({ id }) {
     <div class="stack"><${ErrorNote} error=${state.error} /><${Situation} broadcast=${one} />
       ${one.status !== "draft" && html`<${Progress} broadcast=${one} />`}
       ${one.startedAt && html`<${Lazy} load=${loadNumbers} name="BroadcastNumbers" broadcast=${one} />`}
-      <div class="columns"><${Settings} broadcast=${one} /><${Sample} id=${id} broadcast=${one} /></div></div>
+      <div class="columns"><div class="stack"><${Settings} broadcast=${one} />${one.status === "draft" && html`<${Lazy} load=${loadReadiness} name="Readiness" key=${one.updatedAt} broadcast=${one} />`}</div><${Sample} id=${id} broadcast=${one} /></div></div>
     ${dialog === "send" && html`<${SendDialog} broadcast=${one} onClose=${close} />`}
     ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${one.name}`} send=${({ to }) => call("POST /v1/broadcasts/{id}/test", { path: { id }, body: { to } })} next=${{ text: one.status === "draft" ? "Send or schedule" : "Change the time", onSelect: () => setDialog("send") }} onClose=${() => close(false)}><p class="soft">The unsubscribe link in a test has no effect. If a recipient is a contact, the contact's values are used.</p><//>`}
     ${dialog === "cancel" && html`<${Confirm} title=${one.counts.waiting && one.startedAt ? `Cancel ${one.name} for ${plural(one.counts.waiting, "person", "people")}?` : `Cancel the broadcast ${one.name}?`} confirm="Cancel broadcast" action=${() => call("POST /v1/broadcasts/{id}/cancel", { path: { id } })} onClose=${close}>Messages already accepted are still delivered. Nobody else gets it, and you can't resume it.<//>`}

@@ -5,6 +5,7 @@ import { Button, Card, Chip, Code, Confirm, CopyLine, Empty, ErrorNote, Facts, f
 import { bytes, html, plural, useEffect, useState } from "../core/view.js";
 import { csvText } from "../parts/csv_text.js";
 import { base64, sameOrigin } from "../parts/file_content.js";
+import { LanguageField } from "../parts/locale_field.js";
 import { snippet } from "../parts/snippets.js";
 
 const TABS = [["codes", "Codes"], ["settings", "Branding"], ["checks", "Address checks"]];
@@ -43,7 +44,7 @@ function StartCode({ onStarted }) {
   return html`<div class="columns"><${Card} title="Try a code"><${Form} onSubmit=${submit}>
     <${TextField} label="To" type="email" required value=${to} onValue=${setTo} error=${fieldError(error, "to")} hint="Used for this email only, and not stored." />
     <${TextField} label="From" type="email" required value=${from} onValue=${setFrom} error=${fieldError(error, "from")} />
-    <${TextField} label="Language" value=${locale} onValue=${setLocale} error=${fieldError(error, "locale")} hint="Such as en, de or pt-BR. English is used where a translation is missing." />
+    <${LanguageField} value=${locale} onValue=${setLocale} error=${fieldError(error, "locale")} />
     <${ErrorNote} error=${error} fields=${["to", "from", "locale"]} />
     <div class="form-actions"><${Button} kind="primary" type="submit" icon="send" role="member" busy=${busy}>Send a code<//></div>
   <//><//>

@@ -10,6 +10,8 @@ import { csvText } from "../parts/csv_text.js";
 const TABS = [["delivery", "Delivery"], ["messages", "Messages"], ["bounces", "Bounces"], ["dmarc", "DMARC"], ["tls", "TLS"]];
 const loadBounces = () => import("../parts/bounces.js");
 const loadNumbers = () => import("../parts/message_numbers.js");
+const [GOOD, FAIR] = [0.98, 0.95]; // delivered shares: green from the first, amber from the second
+const RANGES = { __proto__: null, 1: "24h", 7: "7d", 30: "30d" }; // of the list of messages
 const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"]];
 
 export function Deliverability({ part = "delivery" }) {
@@ -37,13 +39,14 @@ function Delivery({ days }) {
   const state = usePages("GET /v1/analytics/delivery", { query: filters }, { cursorField: "cursor", pollMs: 60_000 });
   const streams = useCall("GET /v1/streams", { query: { limit: 100 }, quiet: true });
   const name = (row) => row[groupBy];
+  const those = (row) => ({ ...(groupBy === "domain" ? { recipientDomain: row.domain, tag } : { tag: row.tag }), stream, range: RANGES[days] });
   const columns = [
-    { title: groupBy === "domain" ? "Receiving domain" : "Tag", cell: (row) => html`<a class="row-link" href=${href("/messages", groupBy === "domain" ? { recipientDomain: row.domain } : { tag: row.tag })}>${name(row)}</a>` },
+    { title: groupBy === "domain" ? "Receiving domain" : "Tag", cell: (row) => html`<a class="row-link" href=${href("/messages", those(row))}>${name(row)}</a>` },
     { title: "Deliveries", end: true, cell: (row) => number(row.deliveries) },
-    { title: "Delivered", end: true, cell: (row) => html`<${Rate} value=${row.deliveryRate} good=${0.98} fair=${0.95} />` },
-    { title: "Bounced", end: true, cell: (row) => number(row.bounced) },
-    { title: "Failed", end: true, cell: (row) => number(row.failed) },
-    { title: "Complaints", end: true, cell: (row) => number(row.complained) },
+    { title: "Delivered", end: true, cell: (row) => html`<${Rate} value=${row.deliveryRate} good=${GOOD} fair=${FAIR} />` },
+    { title: "Bounced", end: true, cell: (row) => html`<${Count} value=${row.bounced} query=${{ ...those(row), status: "bounced" }} />` },
+    { title: "Failed", end: true, cell: (row) => html`<${Count} value=${row.failed} query=${{ ...those(row), status: "failed" }} />` },
+    { title: "Complaints", end: true, cell: (row) => html`<${Count} value=${row.complained} query=${{ ...those(row), status: "complained" }} />` },
     { title: "Median time", end: true, cell: (row) => duration(row.p50Ms) },
     { title: "95% within", end: true, cell: (row) => duration(row.p95Ms) },
   ];
@@ -52,10 +55,16 @@ function Delivery({ days }) {
       <${SelectField} label="Group by" hideLabel value=${groupBy} onValue=${(value) => setQuery({ groupBy: value === "domain" ? null : value })} options=${[["domain", "By receiving domain"], ["tag", "By tag"]]} />
       <${SelectField} label="Stream" hideLabel value=${stream} onValue=${(value) => setQuery({ stream: value })} options=${[["", "All streams"], ...(streams.data?.data ?? []).map((one) => [one.id, one.name])]} />
       <${SearchField} label="Tag" value=${tag} onValue=${(value) => setQuery({ tag: value })} />
-      <${Button} icon="download" disabled=${!state.rows.length} onClick=${() => saveDelivery(filters)}>Save as CSV<//>
+      <span class="toolbar-end"><${Button} icon="download" disabled=${!state.rows.length} onClick=${() => saveDelivery(filters)}>Save as CSV<//></span>
     </div>
-    <${Table} label=${groupBy === "domain" ? "Deliveries by receiving domain" : "Deliveries by tag"} columns=${columns} state=${state} rowKey=${name} empty=${html`<${Empty} icon="chart-line" title=${filtered ? "Nothing matches" : "No mail in this period"} action=${filtered ? html`<${Button} onClick=${() => setQuery({ stream: null, tag: null })}>Remove the filters<//>` : html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Each row shows how much email a receiving domain accepted, how fast, and what it rejected.<//>`} />
-    <p class="small soft note">A delivery is one recipient, counted on the UTC day its message was accepted. Times exclude later bounces and are accurate to 1%.</p>`;
+    <div class="stack"><${Lazy} load=${loadNumbers} name="MessageFigures" title=${days === "1" ? "Today, by the hour" : `Last ${days} days`} query=${{ days, bucket: days === "1" ? "hour" : "day", stream, tag }} />
+    <div><${Table} label=${groupBy === "domain" ? "Deliveries by receiving domain" : "Deliveries by tag"} columns=${columns} state=${state} rowKey=${name} rowTone=${({ deliveryRate }) => (deliveryRate === null || deliveryRate >= GOOD ? null : deliveryRate >= FAIR ? "warn" : "bad")} empty=${html`<${Empty} icon="chart-line" title=${filtered ? "Nothing matches" : "No mail in this period"} action=${filtered ? html`<${Button} onClick=${() => setQuery({ stream: null, tag: null })}>Remove the filters<//>` : html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Each row shows how much email a receiving domain accepted, how fast, and what it rejected.<//>`} />
+    <p class="small soft note">A delivery is one recipient, counted on the UTC day its message was accepted. Times exclude later bounces and are accurate to 1%.</p></div></div>`;
+}
+
+/** A number of deliveries, as a link to their messages; a zero is soft. */
+function Count({ value, query }) {
+  return value ? html`<a href=${href("/messages", query)}>${number(value)}</a>` : html`<span class="soft">0</span>`;
 }
 
 /** A rate with its colour: green from `good`, amber from `fair`. */

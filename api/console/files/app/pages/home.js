@@ -24,8 +24,7 @@ export function Home({ service }) {
       <${ErrorNote} error=${error} retry=${() => { domains.reload(); keys.reload(); newest.reload(); }} />
       ${!known && !error && html`<${Skeleton} lines=${6} />`}
       ${known && html`<${FirstSteps} domains=${domains.data.data} keys=${keys.data.data} messages=${newest.data.data} local=${service.local} onSent=${newest.reload} />`}
-      ${sent && html`<${Lazy} load=${loadArrival} name="Arrival" />`}
-      ${known && html`<${Attention} />`}
+      <div class="home-top">${known && html`<${Attention} />`}${sent && html`<${Lazy} load=${loadArrival} name="Arrival" />`}</div>
       ${sent && html`<${Lazy} load=${loadNumbers} name="MessageFigures" title=${`Last ${DAYS} days`} query=${LAST_DAYS} />`}
       <div class="columns">
         ${sent && html`<${Newest} rows=${newest.data.data} />`}
@@ -75,7 +74,7 @@ function TestMessage({ kind, domain, onSent }) {
 function Attention() {
   const { data } = notices.value;
   if (data.length === 0) return null;
-  return html`<${Card} title="Needs attention"><ul>${data.map((one) => html`<${NoticeLine} key=${one.id} notice=${one} unread />`)}</ul><//>`;
+  return html`<div class="attention"><${Card} title="Needs attention"><ul>${data.map((one) => html`<${NoticeLine} key=${one.id} notice=${one} unread />`)}</ul><//></div>`;
 }
 
 function Newest({ rows }) {

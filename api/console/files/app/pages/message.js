@@ -1,12 +1,12 @@
 // One message: its waybill, content, source and recipients, and what can be done with it.
-import { ApiError, call, download, useAction, useCall } from "../core/api.js";
+import { ApiError, call, download, useAction, useCall, whyNot } from "../core/api.js";
 import { go, href, location, setQuery } from "../core/router.js";
 import { Button, Card, Chip, Code, Confirm, COPY_REFUSED, CopyLine, copyText, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { isDark } from "../core/shell.js";
 import { Table } from "../core/table.js";
 import { bytes, html, instant, localTime, plural, serviceNow, useEffect, useState, undirected, zone } from "../core/view.js";
 import { Preview } from "../parts/preview.js";
-import { Waybill } from "../parts/waybill.js";
+import { blocks, Waybill } from "../parts/waybill.js";
 
 const SETTLED = new Set(["delivered", "bounced", "complained", "failed", "rejected", "canceled"]);
 const POLL_MS = 2000;
@@ -45,7 +45,9 @@ function Actions({ message, onChange }) {
     go(`/messages/${made.id}`);
   };
   const scheduled = message.status === "scheduled";
+  const hopeless = message.waybill.some(blocks); // sending it again is refused for an address that is suppressed
   const items = [
+    !scheduled && hopeless && { text: "Send again", icon: "rotate-ccw", why: whyNot("member"), onSelect: again },
     { text: "Copy the link to this page", icon: "link", onSelect: copyLink },
     { text: "Download the source (.eml)", icon: "download", onSelect: () => download("GET /v1/messages/{id}/raw", { path: { id: message.id } }, `${message.id}.eml`).catch(report) },
     message.recipients.length === 1 && { text: "Messages to this recipient", icon: "search", to: "/messages", query: { to: message.recipients[0].address } },
@@ -55,7 +57,7 @@ function Actions({ message, onChange }) {
     if (changed) onChange();
   };
   return html`${scheduled && html`<${Button} icon="calendar" role="member" onClick=${() => setDialog("reschedule")}>Reschedule<//><${Button} danger role="member" onClick=${() => setDialog("cancel")}>Cancel message<//>`}
-    ${!scheduled && html`<${Button} icon="rotate-ccw" role="member" busy=${busy} onClick=${again}>Send again<//>`}
+    ${!scheduled && !hopeless && html`<${Button} icon="rotate-ccw" role="member" busy=${busy} onClick=${again}>Send again<//>`}
     <${Menu} label="More" items=${items} kind="plain" />
     ${dialog === "reschedule" && html`<${Reschedule} message=${message} onClose=${close} />`}
     ${dialog === "cancel" && html`<${Confirm} title="Cancel this scheduled message?" confirm="Cancel message" action=${() => call("DELETE /v1/emails/{id}/schedule", { path: { id: message.id } })} onClose=${close}>It won't be sent. Its record is kept.<//>`}

@@ -49,7 +49,7 @@ const columns = (onLift) => [
   { title: "Cause", cell: (row) => html`<${Cause} row=${row} />` },
   { title: "Added", cell: (row) => html`<${Time} at=${row.createdAt} />` },
   { title: "Actions", hideTitle: true, end: true, cell: (row) => html`<${Menu} label=${`Actions of ${row.address}`} items=${[
-    { text: "Messages to this address", icon: "send", to: "/messages", query: { recipient: row.address } },
+    { text: "Messages to this address", icon: "send", to: "/messages", query: { to: row.address } },
     { text: "Remove suppression", icon: "trash-2", danger: true, why: row.reason === "complaint" ? COMPLAINT : null, onSelect: () => onLift(row) },
   ]} />` },
 ];

@@ -116,7 +116,7 @@ function EditorPage({ id, saved }) {
       ${!newer && html`<${ErrorNote} error=${saving.error} fields=${FIELDS.filter((field) => field !== "variables")} />`}
       <div class="columns">
         ${!id && html`<${TextField} label="Id" value=${draft.id} onValue=${(value) => set({ id: value })} placeholder="receipt" error=${wrong("id")} hint="Sends use this id. Lower-case letters, digits and hyphens. Leave blank to generate one from the name." />`}
-        <${TextField} label="Name" maxlength="120" value=${draft.name} onValue=${(name) => set({ name })} error=${wrong("name")} hint="Shown in the console. Optional." />
+        <${TextField} label="Name" maxlength="120" placeholder=${id ?? undefined} value=${draft.name} onValue=${(name) => set({ name })} error=${wrong("name")} hint="Shown in the console. Optional." />
         <${TextField} label="Subject" maxlength="998" value=${draft.subject} onValue=${(subject) => set({ subject })} error=${wrong("subject")} />
         ${!draft.blocks && html`<${LayoutField} value=${draft.layout} onValue=${(value) => set({ layout: value })} error=${wrong("layout")} />`}
       </div>

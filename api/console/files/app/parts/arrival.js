@@ -98,9 +98,16 @@ export function Arrival() {
   </div><//>`;
 }
 
+/** The link from a line that needs a look to the messages or bounces behind it. */
+function Cause({ row: { name, deferred } }) {
+  const at = deferred?.domain;
+  if (at) return html`<a class="nowrap" href=${href("/messages", { recipientDomain: at })}>Messages to ${at}</a>`;
+  return html`<a class="nowrap" href=${href("/deliverability/bounces", { days: "1" })} aria-label=${`Bounces of today, for ${name}`}>Bounces of today</a>`;
+}
+
 function Line({ row, days }) {
   const tone = toneOf(row);
   const [icon, words] = ICONS[tone];
   return html`<span class=${tone}><${Icon} name=${icon} size=${18} /><span class="visually-hidden">${words}: </span></span>
-    <strong>${row.name}</strong><span class="numeric">${sentences(row, days).join(" ")}</span>`;
+    <strong>${row.name}</strong><span class="numeric">${sentences(row, days).join(" ")}${tone !== "good" && html` <${Cause} row=${row} />`}</span>`;
 }

@@ -63,7 +63,7 @@ export function AddressPage({ address }) {
     if (lifted) reload();
   };
   const lift = data?.removable && html`<${Button} role="member" onClick=${() => setAsking(true)}>Reactivate<//>`;
-  return html`<${PageHead} title=${address} lead="The newest messages to this address and the mail servers' replies." back=${["/deliverability/bounces", "Bounces"]} actions=${html`<${Button} to="/messages" query=${{ recipient: address }}>Messages to it<//>${lift}`} />
+  return html`<${PageHead} title=${address} lead="The newest messages to this address and the mail servers' replies." back=${["/deliverability/bounces", "Bounces"]} actions=${html`<${Button} to="/messages" query=${{ to: address }}>Messages to it<//>${lift}`} />
     ${error && !data && (error.status === 404 ? html`<div class="card"><${Empty} icon="search" title="Nothing is known about this address" action=${html`<${Button} to="/deliverability/bounces">All bounces<//>`}>You've sent nothing to it within your plan's retention, and it isn't suppressed.<//></div>` : html`<${ErrorNote} error=${error} retry=${reload} />`)}
     ${!data && !error && html`<${Skeleton} lines=${6} />`}
     ${data && html`<div class="stack">

@@ -13,6 +13,16 @@ export function ZoneChoice({ domain, dnsHost, value, onValue }) {
   return html`<div class="zone-choice"><${SelectField} label="Record names" value=${value} onValue=${onValue} options=${options} hint=${hint} /></div>`;
 }
 
+const TTL_S = 3600;
+const MAX_STRING = 255; // octets of one string of a TXT record (RFC 1035 3.3)
+
+/** Return the records in zone file form (RFC 1035 5.1), one per line. */
+export function zoneFile(records) {
+  const quoted = (text) => `"${text.replace(/["\\]/g, "\\$&")}"`;
+  const valueOf = ({ type, value }) => (type === "TXT" ? value.match(new RegExp(`.{1,${MAX_STRING}}`, "gs")).map(quoted).join(" ") : `${value.replace(/\.$/, "")}.`);
+  return records.map((one) => `${one.host.replace(/\.$/, "")}. ${TTL_S} IN ${one.type} ${valueOf(one)}\n`).join("");
+}
+
 /** A table of records: type, name and value to copy, state; below a record, what differs. `notes` shows their notes. */
 export function RecordTable({ label, records, zone, notes }) {
   return html`<div class="table-frame" tabindex="0" role="region" aria-label=${label}><table class="table cards records"><caption class="visually-hidden">${label}</caption>

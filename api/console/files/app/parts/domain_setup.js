@@ -2,10 +2,10 @@
 import { call, session, useAction, useCall, useInterval } from "../core/api.js";
 import { go } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { Button, Card, Chip, Confirm, CopyLine, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, Skeleton, TextField, Time, toast } from "../core/ui.js";
+import { Button, Card, Chip, Confirm, COPY_REFUSED, CopyLine, copyText, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, Skeleton, TextField, Time, toast } from "../core/ui.js";
 import { duration, html, useEffect, useRef, useState } from "../core/view.js";
 import { CloudflareDialog } from "./domain_cloudflare.js";
-import { DmarcAdvice, RecordTable, ZoneChoice } from "./domain_records.js";
+import { DmarcAdvice, RecordTable, zoneFile, ZoneChoice } from "./domain_records.js";
 
 const FIRST_WAIT_MS = 10_000;
 const MAX_WAIT_MS = 300_000;
@@ -38,9 +38,10 @@ function DomainView({ domain, dnsHost, local, onChange }) {
       <${ErrorNote} error=${checks.error} retry=${checks.now} />
       <div class="toolbar">
         <${ZoneChoice} domain=${domain.name} dnsHost=${dnsHost} value=${form} onValue=${setForm} />
+        <${Button} icon="copy" onClick=${() => copyAll(domain.records)}>Copy all records<//>
         ${(dnsHost === null || dnsHost === "Cloudflare") && html`<${Button} kind=${dnsHost ? "primary" : "plain"} icon="plug" role="member" onClick=${() => setOpen("cloudflare")}>Publish at Cloudflare<//>`}
       </div>
-      <${Records} domain=${domain} zone=${form} />
+      <${Records} domain=${local ? simulated(domain) : domain} zone=${form} />
       <${Signing} signing=${domain.signing} domain=${domain} />
       <${OperatorRecords} records=${domain.operatorRecords} />
       <${Lazy} load=${loadNumbers} name="MessageFigures" title="Messages of the last 30 days" query=${{ days: 30, domain: domain.name }} />
@@ -50,6 +51,17 @@ function DomainView({ domain, dnsHost, local, onChange }) {
     ${open === "settings" && html`<${Settings} domain=${domain} onClose=${(reply) => { close(); if (reply) onChange(reply); }} />`}
     ${open === "delete" && html`<${Confirm} title=${`Delete the domain ${domain.name}?`} typed=${domain.name} confirm="Delete domain" action=${() => call("DELETE /v1/domains/{id}", { path: { id: domain.id } })}
       onClose=${(done) => { close(); if (done) { toast(`Domain ${domain.name} deleted`); go("/domains"); } }}>Sends from its addresses are rejected immediately. Messages already accepted are still delivered; keep the records until then. Keys limited to this domain stay, but can't send.<//>`}`;
+}
+
+async function copyAll(records) {
+  if (await copyText(zoneFile(records))) toast("All records copied, as lines of a zone file");
+  else toast(COPY_REFUSED, { tone: "bad" });
+}
+
+/** Return a domain of local mode, whose DNS server answers for every record of a verified domain, without missing ones. */
+function simulated(domain) {
+  if (domain.status !== "verified") return domain;
+  return { ...domain, records: domain.records.map((one) => (one.status === "missing" ? { ...one, status: "simulated" } : one)) };
 }
 
 /**

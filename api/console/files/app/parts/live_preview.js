@@ -73,7 +73,7 @@ export function Rendered({ state, title, notes = [] }) {
   const found = reply ? [...reply.warnings.map((one) => ({ tone: "warn", text: one.message })), ...notes, ...findings({ ...reply, html: reply.html ?? "", text: reply.text ?? "", sizeBytes: 0 }).filter((one) => one.tone !== "good")] : [];
   return html`<div class="stack">
     ${error && html`<${Notice} tone="bad" title="Not rendered:">${error.message}<//>`}
-    ${reply ? html`<${Card} title=${reply.subject || "(no subject)"}>${reply.html || reply.text ? html`<${Preview} key=${Boolean(reply.html)} html=${reply.html} text=${reply.text} dark=${isDark()} title=${title} />` : html`<p class="soft">No content yet. Write HTML, text or both.</p>`}<//>` : !error && html`<${Skeleton} lines=${6} />`}
+    ${reply ? html`<${Card} title="Preview">${reply.subject !== undefined && html`<p class="preview-subject wrap"><span class="soft">Subject:</span> ${reply.subject || "(no subject)"}</p>`}${reply.html || reply.text ? html`<${Preview} key=${Boolean(reply.html)} html=${reply.html} text=${reply.text} dark=${isDark()} title=${title} />` : html`<p class="soft">No content yet. Write HTML, text or both.</p>`}<//>` : !error && html`<${Skeleton} lines=${6} />`}
     ${found.length > 0 && html`<details><summary>${plural(found.length, "note")}</summary><ul class="details-body stack-tight">${found.map((one) => html`<li class="row"><span class=${one.tone}><${Icon} name="triangle-alert" size=${14} /></span><span class="grow small">${one.text}</span></li>`)}</ul></details>`}
   </div>`;
 }

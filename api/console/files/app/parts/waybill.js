@@ -1,5 +1,5 @@
 // The waybill of a message as a timeline: each event, each attempt with its SMTP conversation, what it means.
-import { breakable, Chip, Icon, Time } from "../core/ui.js";
+import { breakable, Button, Chip, Icon, Time } from "../core/ui.js";
 import { classes, dateTime, duration, html, useState } from "../core/view.js";
 import { attemptMs, eventTitle, explained, stepName, whose } from "./explain.js";
 
@@ -34,11 +34,15 @@ function Entry({ event, before }) {
       ${detail.diagnostic && html`<p class="reply"><code>${detail.diagnostic}</code></p>`}
       ${detail.next_attempt_at && html`<p class="soft small">Next attempt: ${dateTime(detail.next_attempt_at)}</p>`}
       ${detail.suppressed === true && html`<p class="soft small">The address is suppressed from now on.</p>`}
+      ${blocks(event) && html`<div class="row"><${Button} icon="ban" to="/suppressions" query=${{ search: detail.recipient }}>View suppression<//><${Button} to=${`/bounces/${encodeURIComponent(detail.recipient)}`}>History of the address<//></div>`}
       ${type === "attempted" && html`<${Attempt} detail=${detail} />`}
       <${Rest} detail=${detail} />
     </div>
   </li>`;
 }
+
+/** True for an event after which, or because of which, its address is suppressed. */
+export const blocks = ({ type, detail }) => Boolean(detail.recipient) && (type === "suppressed" || type === "complained" || detail.suppressed === true);
 
 function place(type, detail) {
   if (type === "attempted") return html` <span class="soft">at ${detail.mx ?? detail.to_domain}</span>`;
