@@ -110,9 +110,7 @@ async def test_a_scheduled_broadcast_can_be_moved_and_canceled_but_not_edited(
     await expect(shown.get_by_text("only a draft can be changed")).to_be_visible()
 
 
-async def test_a_draft_lists_what_is_left_before_it_is_sent(
-    page: ConsolePage, served: Api, user: ConsoleUser
-) -> None:
+async def test_a_draft_lists_what_is_left_before_it_is_sent(page: ConsolePage, served: Api, user: ConsoleUser) -> None:
     shown = page.page
     made = await served.post("/v1/lists", user.access.key, {"name": "Empty"})
     empty = await drafted(served, user, str(made.json["id"]))

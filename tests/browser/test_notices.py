@@ -78,7 +78,8 @@ async def test_alerts_shows_what_fires_and_adds_the_rules_that_are_missing(
     firing = shown.get_by_role("list", name="Firing now").get_by_role("link")
     await expect(firing).to_have_count(2)
     await expect(firing.first).to_have_attribute("href", re.compile(f"/webhooks/{failing}$"))
-    await expect(shown.get_by_role("region", name="Bounce rate")).to_contain_text("without email to simulator addresses")
+    rule = shown.get_by_role("region", name="Bounce rate")
+    await expect(rule).to_contain_text("without email to simulator addresses")
 
     await shown.get_by_role("button", name="Add rule").click()
     await shown.get_by_role("menuitem", name="Blocklists").click()

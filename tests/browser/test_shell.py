@@ -5,7 +5,7 @@ from playwright.async_api import Browser, expect
 
 from loadtests.kit.service import Service
 from ops import admin
-from tests.harness.browser import PHONE, TABLET, ConsolePage, ConsoleUser, opened
+from tests.harness.browser import DESKTOP, PHONE, TABLET, ConsolePage, ConsoleUser, opened
 from tests.harness.people import PASSWORD
 
 
@@ -142,6 +142,24 @@ async def test_on_a_phone_the_navigation_opens_as_a_drawer(
         await page.page.get_by_role("link", name="Alerts").click()
         await expect(page.page.get_by_role("heading", level=1, name="Alerts")).to_be_visible()
         await expect(page.page.get_by_role("link", name="Streams")).to_be_hidden()
+
+
+async def test_on_a_phone_the_head_has_its_main_button_and_a_menu(
+    browser: Browser, service: Service, user: ConsoleUser
+) -> None:
+    async with opened(browser, service.base_url, user, size=PHONE) as page:
+        shown = page.page
+        await page.go("/suppressions")
+        await expect(shown.get_by_role("button", name="Suppress address").first).to_be_visible()
+        await expect(shown.get_by_role("button", name="Import file")).to_have_count(0)
+        await shown.get_by_role("button", name="More actions").click()
+        await expect(shown.get_by_role("menuitem", name="Export: CSV")).to_be_visible()
+        assert await page.axe() == []
+        await shown.get_by_role("menuitem", name="Import file").click()
+        await expect(shown.get_by_role("dialog", name="Import suppressions")).to_be_visible()
+        await shown.keyboard.press("Escape")
+        await shown.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
+        await expect(shown.get_by_role("button", name="Import file")).to_be_visible()
 
 
 async def test_the_chosen_theme_is_kept(page: ConsolePage, user: ConsoleUser) -> None:

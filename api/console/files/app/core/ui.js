@@ -5,6 +5,8 @@ import { whyNot } from "./api.js";
 import { href } from "./router.js";
 import { ago, classes, dateTime, h, html, signal, useEffect, useId, useLayoutEffect, useRef, useState, utc } from "./view.js";
 
+export { HeadActions, PageHead } from "./page_head.js";
+
 /** An icon by its name in icons.js; decorative, so hidden from screen readers. */
 export function Icon({ name, size = 16 }) {
   const shapes = ICONS[name] ?? ICONS.info;
@@ -40,19 +42,6 @@ export function Button({ kind = "plain", icon, label, to, query, link, busy, dis
     onClick?.(event);
   };
   return html`<button type=${type} class=${name} onClick=${press} aria-disabled=${off ? "true" : undefined} aria-busy=${busy ? "true" : undefined} title=${reason ?? undefined} ...${spoken} ...${rest}>${content}${busy && html`<span class="visually-hidden"> (working)</span>`}</button>`;
-}
-
-/** The head of a page: title, a sentence, actions at the right; `back` is [path, text] of the page above. */
-export function PageHead({ title, lead, back, actions, chip }) {
-  useEffect(() => { document.title = `${title} · Waybill`; }, [title]);
-  return html`<header class="page-head">
-    <div class="grow">
-      ${back && html`<a class="back" href=${href(back[0])}><${Icon} name="arrow-left" size=${14} />${back[1]}</a>`}
-      <div class="row"><h1 class="wrap">${title}</h1>${chip}</div>
-      ${lead && html`<p class="lead">${lead}</p>`}
-    </div>
-    ${actions && html`<div class="page-actions">${actions}</div>`}
-  </header>`;
 }
 
 /** A bordered section with a heading, optional actions and a foot. `flush` leaves out the padding, for tables. */

@@ -1,7 +1,7 @@
 // Broadcasts: the list, and one with its progress and controls. The editor is in broadcast_editor.js.
 import { call, useAction, useCall, usePages } from "../core/api.js";
 import { go, href, location, setQuery } from "../core/router.js";
-import { Button, Card, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, Figures, Menu, Notice, PageHead, SelectField, Skeleton, Time, toast } from "../core/ui.js";
+import { Button, Card, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, Figures, HeadActions, Menu, Notice, PageHead, SelectField, Skeleton, Time, toast } from "../core/ui.js";
 import { isDark, Lazy } from "../core/shell.js";
 import { Table } from "../core/table.js";
 import { duration, html, number, percent, plural, serviceNow, useEffect, useState } from "../core/view.js";
@@ -95,10 +95,10 @@ function Controls({ broadcast, onDialog, onChange }) {
     broadcast.counts.accepted > 0 && { text: "Show messages", icon: "send", to: "/messages", query: { broadcast: id } },
   ].filter(Boolean);
   const editable = ["draft", "scheduled"].includes(status);
-  return html`${status === "draft" && html`<${Button} icon="pencil" role="member" to=${`/broadcasts/${id}/edit`}>Edit<//>`}${editable && html`<${Button} icon="mail" role="member" onClick=${() => onDialog("test")}>Send a test<//><${Button} kind="primary" icon="send" role="member" onClick=${() => onDialog("send")}>${status === "draft" ? "Send or schedule" : "Change the time"}<//>`}
+  return html`<${HeadActions}>${status === "draft" && html`<${Button} icon="pencil" role="member" to=${`/broadcasts/${id}/edit`}>Edit<//>`}${editable && html`<${Button} icon="mail" role="member" onClick=${() => onDialog("test")}>Send a test<//><${Button} kind="primary" icon="send" role="member" onClick=${() => onDialog("send")}>${status === "draft" ? "Send or schedule" : "Change the time"}<//>`}
     ${status === "sending" && html`<${Button} icon="pause" role="member" busy=${pausing.busy} onClick=${run(pause, "Paused")}>Pause<//>`}
     ${status === "paused" && html`<${Button} kind="primary" icon="play" role="member" busy=${resuming.busy} onClick=${run(resume, "Resumed")}>Resume<//>`}
-    <${Menu} label="More" kind="plain" items=${items} />
+    <${Menu} label="More" kind="plain" items=${items} /><//>
     ${(pausing.error || resuming.error) && html`<${Dialog} title="The broadcast was not changed" onClose=${() => { pausing.clear(); resuming.clear(); }}><${ErrorNote} error=${pausing.error ?? resuming.error} /><//>`}`;
 }
 

@@ -1,7 +1,7 @@
 // One message: its waybill, content, source and recipients, and what can be done with it.
 import { ApiError, call, download, useAction, useCall, whyNot } from "../core/api.js";
 import { go, href, location, setQuery } from "../core/router.js";
-import { Button, Card, Chip, Code, Confirm, COPY_REFUSED, CopyLine, copyText, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
+import { Button, Card, Chip, Code, Confirm, COPY_REFUSED, CopyLine, copyText, Dialog, ErrorNote, Facts, fieldError, Form, HeadActions, Menu, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { isDark } from "../core/shell.js";
 import { Table } from "../core/table.js";
 import { bytes, html, instant, localTime, plural, serviceNow, useEffect, useState, undirected, zone } from "../core/view.js";
@@ -56,9 +56,9 @@ function Actions({ message, onChange }) {
     setDialog(null);
     if (changed) onChange();
   };
-  return html`${scheduled && html`<${Button} icon="calendar" role="member" onClick=${() => setDialog("reschedule")}>Reschedule<//><${Button} danger role="member" onClick=${() => setDialog("cancel")}>Cancel message<//>`}
+  return html`<${HeadActions}>${scheduled && html`<${Button} icon="calendar" role="member" onClick=${() => setDialog("reschedule")}>Reschedule<//><${Button} danger role="member" onClick=${() => setDialog("cancel")}>Cancel message<//>`}
     ${!scheduled && !hopeless && html`<${Button} icon="rotate-ccw" role="member" busy=${busy} onClick=${again}>Send again<//>`}
-    <${Menu} label="More" items=${items} kind="plain" />
+    <${Menu} label="More" items=${items} kind="plain" /><//>
     ${dialog === "reschedule" && html`<${Reschedule} message=${message} onClose=${close} />`}
     ${dialog === "cancel" && html`<${Confirm} title="Cancel this scheduled message?" confirm="Cancel message" action=${() => call("DELETE /v1/emails/{id}/schedule", { path: { id: message.id } })} onClose=${close}>It won't be sent. Its record is kept.<//>`}
     ${error && html`<${Dialog} title="The message was not resent" onClose=${clear}><${ErrorNote} error=${error} /><//>`}`;
