@@ -57,7 +57,7 @@ function Delivery({ days }) {
       <${SearchField} label="Tag" value=${tag} onValue=${(value) => setQuery({ tag: value })} />
       <span class="toolbar-end"><${Button} icon="download" disabled=${!state.rows.length} onClick=${() => saveDelivery(filters)}>Save as CSV<//></span>
     </div>
-    <div class="stack"><${Lazy} load=${loadNumbers} name="MessageFigures" title=${days === "1" ? "Today, by the hour" : `Last ${days} days`} query=${{ days, bucket: days === "1" ? "hour" : "day", stream, tag }} />
+    <div class="stack">${(state.loading || state.rows.length > 0) && html`<${Lazy} load=${loadNumbers} name="MessageFigures" title=${days === "1" ? "Today, by the hour" : `Last ${days} days`} query=${{ days, bucket: days === "1" ? "hour" : "day", stream, tag }} />`}
     <div><${Table} label=${groupBy === "domain" ? "Deliveries by receiving domain" : "Deliveries by tag"} columns=${columns} state=${state} rowKey=${name} rowTone=${({ deliveryRate }) => (deliveryRate === null || deliveryRate >= GOOD ? null : deliveryRate >= FAIR ? "warn" : "bad")} empty=${html`<${Empty} icon="chart-line" title=${filtered ? "Nothing matches" : "No mail in this period"} action=${filtered ? html`<${Button} onClick=${() => setQuery({ stream: null, tag: null })}>Remove the filters<//>` : html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Each row shows how much email a receiving domain accepted, how fast, and what it rejected.<//>`} />
     <p class="small soft note">A delivery is one recipient, counted on the UTC day its message was accepted. Times exclude later bounces and are accurate to 1%.</p></div></div>`;
 }

@@ -18,7 +18,7 @@ export function readiness(broadcast, { people, domains, unsubscribe, tested }) {
   return [
     [...reader, people === 0 ? [broadcast.list ? `/lists/${broadcast.list}` : "/contacts", "Add contacts"] : null],
     domains && (domains.includes(domain) ? ["good", `${domain} is verified.`, null] : ["bad", `${domain} isn't verified, so the broadcast can't be sent.`, ["/domains", "Set up the domain"]]),
-    unsubscribe && (unsubscribe.met === false ? ["bad", unsubscribe.detail, null] : ["good", "Each message has an unsubscribe link and the one-click header.", null]),
+    unsubscribe && (unsubscribe.met === false ? ["warn", `Each message has an unsubscribe link. ${unsubscribe.detail}`, null] : ["good", "Each message has an unsubscribe link and the one-click header.", null]),
     tested !== null && (tested ? ["good", "A test was sent since the last change.", null] : ["warn", "No test was sent since the last change.", null]),
   ].filter(Boolean);
 }

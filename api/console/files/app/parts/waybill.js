@@ -1,4 +1,5 @@
 // The waybill of a message as a timeline: each event, each attempt with its SMTP conversation, what it means.
+import { useCall } from "../core/api.js";
 import { breakable, Button, Chip, Icon, Time } from "../core/ui.js";
 import { classes, dateTime, duration, html, useState } from "../core/view.js";
 import { attemptMs, eventTitle, explained, stepName, whose } from "./explain.js";
@@ -34,7 +35,7 @@ function Entry({ event, before }) {
       ${detail.diagnostic && html`<p class="reply"><code>${detail.diagnostic}</code></p>`}
       ${detail.next_attempt_at && html`<p class="soft small">Next attempt: ${dateTime(detail.next_attempt_at)}</p>`}
       ${detail.suppressed === true && html`<p class="soft small">The address is suppressed from now on.</p>`}
-      ${blocks(event) && html`<div class="row"><${Button} icon="ban" to="/suppressions" query=${{ search: detail.recipient }}>View suppression<//><${Button} to=${`/bounces/${encodeURIComponent(detail.recipient)}`}>History of the address<//></div>`}
+      ${blocks(event) && html`<div class="row"><${Button} icon="ban" to="/suppressions" query=${{ search: detail.recipient }}>View suppression<//><${Button} to=${`/bounces/${encodeURIComponent(detail.recipient)}`}>History of the address<//><${ContactButton} email=${detail.recipient} /></div>`}
       ${type === "attempted" && html`<${Attempt} detail=${detail} />`}
       <${Rest} detail=${detail} />
     </div>
@@ -43,6 +44,13 @@ function Entry({ event, before }) {
 
 /** True for an event after which, or because of which, its address is suppressed. */
 export const blocks = ({ type, detail }) => Boolean(detail.recipient) && (type === "suppressed" || type === "complained" || detail.suppressed === true);
+
+/** The button to the contact with an address; nothing if there is none. */
+function ContactButton({ email }) {
+  const { data } = useCall("GET /v1/contacts", { query: { email, limit: 1 }, quiet: true });
+  const contact = data?.data[0];
+  return contact ? html`<${Button} icon="users" to=${`/contacts/${contact.id}`}>View contact<//>` : null;
+}
 
 function place(type, detail) {
   if (type === "attempted") return html` <span class="soft">at ${detail.mx ?? detail.to_domain}</span>`;
