@@ -269,6 +269,7 @@ ELSEWHERE: Final = {
     "Some messages were not resent": "follows a refusal",
     "The broadcast was not changed": "follows a refusal",
     "The message was not resent": "follows a refusal",
+    "The rule was not created": "follows a refusal",
     "Unlink": "with an identity provider",
     "Version": "test_templates",
     "When to send": "of a broadcast that is scheduled; the same dialog as Send",
