@@ -1,47 +1,14 @@
 // The components that all pages use: buttons, fields, notices, chips, times, dialogs, menus, toasts.
 // The page /console/components shows each of them.
-import ICONS from "./icons.js";
-import { whyNot } from "./api.js";
+import { Button, Icon } from "./controls.js";
 import { href } from "./router.js";
-import { ago, classes, dateTime, h, html, signal, useEffect, useId, useLayoutEffect, useRef, useState, utc } from "./view.js";
+import { ago, classes, dateTime, html, signal, useEffect, useId, useLayoutEffect, useRef, useState, utc } from "./view.js";
 
-export { HeadActions, PageHead } from "./page_head.js";
-
-/** An icon by its name in icons.js; decorative, so hidden from screen readers. */
-export function Icon({ name, size = 16 }) {
-  const shapes = ICONS[name] ?? ICONS.info;
-  const box = { width: size, height: size, viewBox: "0 0 24 24", fill: "none", stroke: "currentColor", "stroke-width": 2, "stroke-linecap": "round", "stroke-linejoin": "round", class: "icon", "aria-hidden": "true" };
-  return h("svg", box, shapes.map(([element, attributes]) => h(element, attributes)));
-}
+export { Button, HeadActions, Icon, Menu, PageHead } from "./controls.js";
 
 /** The name of the service with its mark, as a link to the first page. */
 export function Brand() {
   return html`<a class="brand" href=${href("/")}><img class="brand-mark" src=${new URL("../icon.svg", import.meta.url).pathname} alt="" />Waybill</a>`;
-}
-
-/**
- * A button, or a link that looks like one with `to` (a page) or `link` (an address).
- *
- * kind: primary | plain | danger | quiet. `why` disables it and says the reason; `role` does so for persons without
- * that role. `label` names a button that has only an icon.
- */
-export function Button({ kind = "plain", icon, label, to, query, link, busy, disabled, why, role, danger, onClick, type = "button", children, ...rest }) {
-  const reason = why ?? (role ? whyNot(role) : null);
-  const off = Boolean(reason) || disabled;
-  const name = classes("button", kind, danger && "danger", !children && "icon-only");
-  const content = html`${icon && html`<${Icon} name=${icon} />`}${children}`;
-  const spoken = children ? {} : { "aria-label": label, title: label };
-  if ((to || link) && !off) {
-    return html`<a class=${name} href=${to ? href(to, query) : link} onClick=${onClick} ...${spoken} ...${rest}>${content}</a>`;
-  }
-  const press = (event) => {
-    if (off || busy) {
-      event.preventDefault();
-      return;
-    }
-    onClick?.(event);
-  };
-  return html`<button type=${type} class=${name} onClick=${press} aria-disabled=${off ? "true" : undefined} aria-busy=${busy ? "true" : undefined} title=${reason ?? undefined} ...${spoken} ...${rest}>${content}${busy && html`<span class="visually-hidden"> (working)</span>`}</button>`;
 }
 
 /** A bordered section with a heading, optional actions and a foot. `flush` leaves out the padding, for tables. */
@@ -361,63 +328,6 @@ export function SecretDialog({ title, secret, children, onClose }) {
     <${Notice} tone="warn">Copy it now. You won't see it again.<//>
     <${Code} text=${secret} label="Secret" />${children}
   <//>`;
-}
-
-/** Put the list of a menu below its button, above it near the lower edge; fixed, so that no scrolled box cuts it. */
-function place(list, button, start) {
-  const below = button.bottom + 4 + list.offsetHeight <= window.innerHeight;
-  list.style.top = `${Math.max(4, below ? button.bottom + 4 : button.top - 4 - list.offsetHeight)}px`;
-  list.style.left = `${Math.max(4, Math.min(start ? button.left : button.right - list.offsetWidth, window.innerWidth - list.offsetWidth - 4))}px`;
-}
-
-/** A button that opens a list of actions: items are {text, icon, onSelect | to, why, danger}; null items are left out. */
-export function Menu({ label, icon = "ellipsis", text, items, start, kind = "quiet" }) {
-  const [open, setOpen] = useState(false);
-  const root = useRef(null);
-  useLayoutEffect(() => {
-    if (!open) return undefined;
-    const outside = (event) => { if (!root.current?.contains(event.target)) setOpen(false); };
-    const [button, list] = root.current.children;
-    const moved = () => place(list, button.getBoundingClientRect(), start);
-    moved();
-    document.addEventListener("pointerdown", outside);
-    addEventListener("scroll", moved, true);
-    addEventListener("resize", moved);
-    list.querySelector("[role=menuitem]")?.focus({ preventScroll: true });
-    return () => {
-      document.removeEventListener("pointerdown", outside);
-      removeEventListener("scroll", moved, true);
-      removeEventListener("resize", moved);
-    };
-  }, [open]);
-  const keys = (event) => {
-    if (event.key === "Escape") {
-      event.stopPropagation();
-      setOpen(false);
-      root.current.querySelector("button").focus();
-      return;
-    }
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step || !open) return;
-    event.preventDefault();
-    const entries = [...root.current.querySelectorAll("[role=menuitem]")];
-    entries[(entries.indexOf(document.activeElement) + step + entries.length) % entries.length].focus();
-  };
-  const entry = (item) => {
-    const content = html`${item.icon && html`<${Icon} name=${item.icon} />`}${item.text}`;
-    if (item.to) return html`<a role="menuitem" href=${href(item.to, item.query)} onClick=${() => setOpen(false)}>${content}</a>`;
-    const select = () => {
-      if (item.why) return;
-      setOpen(false);
-      root.current.querySelector("button").focus(); // a dialog that the item opens gives the focus back to it
-      item.onSelect();
-    };
-    return html`<button type="button" role="menuitem" class=${item.danger ? "danger" : ""} aria-disabled=${item.why ? "true" : undefined} title=${item.why ?? undefined} onClick=${select}>${content}</button>`;
-  };
-  return html`<div class="menu" ref=${root} onKeyDown=${keys}>
-    <button type="button" class=${classes("button", kind, !text && "icon-only")} aria-haspopup="menu" aria-expanded=${open ? "true" : "false"} aria-label=${text ? undefined : label} title=${text ? undefined : label} onClick=${() => setOpen(!open)}>${text && html`<span class="cut">${text}</span>`}<${Icon} name=${text ? "chevron-down" : icon} /></button>
-    ${open && html`<div class=${classes("menu-list", start && "start")} role="menu" aria-label=${label}>${items.filter(Boolean).map(entry)}</div>`}
-  </div>`;
 }
 
 const toasts = signal([]);
