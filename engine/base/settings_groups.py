@@ -12,7 +12,7 @@ FIELDS: Final = {
     "Names and sender addresses": ("public_url", "mail_host", "system_from", "tls_report_from"),
     "HTTP API": (
         "api_host", "api_port", "http_proxy_networks", "body_deadline_s", "body_min_bytes_per_s", "max_request_bytes",
-        "stream_write_s", "tail_heartbeat_s", "tail_idle_s", "tail_lease_s", "tails_per_worker",
+        "stream_write_s", "tail_heartbeat_s", "tail_idle_s", "tail_lease_s", "tails_per_worker", "status_page",
     ),
     "SMTP submission": (
         "submission_host", "submission_port", "submission_tls_port", "submission_open", "tls_cert", "tls_key",

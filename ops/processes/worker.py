@@ -41,6 +41,7 @@ from engine.sending import queue_admin, release
 from engine.sending.blocklists import jobs as blocklists
 from engine.sending.domains import jobs as domains
 from engine.sending.statistics import jobs as statistics
+from engine.sending.status_page import jobs as status_page
 from engine.store import partitions, service_time, socket_activation, stopping
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.http_client import HttpClient, resolver_for
@@ -60,7 +61,8 @@ JOBS: Final = (
     release.JOB, queue_admin.JOB, rebalancer.JOB, reporting.JOB, delivery.JOB, statistics.JOB,
     *read_reports.JOBS, room.JOB, webhooks.JOB, measure.JOB, suspend.JOB, limit_mails.JOB, request_log.JOB,
     *contacts.JOBS, *outcomes.JOBS, reviews.JOB, verifications.JOB, address_checks.JOB,
-    open_session.JOB, invitations.JOB, purge.JOB, purge_billing.JOB, erase.JOB, erase_address.JOB, reseal.JOB,
+    open_session.JOB, invitations.JOB, status_page.JOB, purge.JOB, purge_billing.JOB, erase.JOB, erase_address.JOB,
+    reseal.JOB,
 )  # fmt: skip
 
 _log = structlog.get_logger("worker")

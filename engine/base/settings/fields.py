@@ -128,6 +128,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     public_url: str = "http://127.0.0.1:8080"
     """api, worker: URL of the API as clients and browsers see it, for links in mail, cookies and passkeys; unset:
     http://127.0.0.1 with the API port."""
+    status_page: bool = False
+    """api, worker: Serve a public status page at `/status` and `/status.json`, and record its history."""
     key_pepper: str | None = None
     """api, relay, mx, mta, worker, dns: Secret with which API keys and sessions are hashed and DKIM keys encrypted, the
     same on all hosts; unset: generated on the first start and stored in the state folder."""
