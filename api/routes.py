@@ -14,6 +14,7 @@ from api.areas.compat import forms as compat
 from api.areas.contacts import confirmation_page
 from api.areas.images import image_file
 from api.areas.mta_sts import policy_host
+from api.areas.status_page import resources as status_page
 from api.areas.unsubscribes import resources as unsubscribes
 from api.areas.verifications import link, public
 from api.areas.webhooks import event_schemas
@@ -86,6 +87,7 @@ def add_routes(app: App, services: ApiServices) -> None:
     app.add_route(policy_host.TLS_ALLOWED_PATH, policy_host.TlsAllowed(services.pool, settings))
     app.add_route(confirmation_page.PATH, confirmation_page.ConfirmationResource(services, _count))
     app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
+    status_page.add_routes(app, services.pool, settings)
     app.add_route("/healthz", Health())
     app.add_route("/readyz", ReadinessEndpoint(services))
 
