@@ -1,4 +1,4 @@
-"""What mailbox providers require of bulk senders, compared with a message and its sender. Pure.
+"""Compare a message and its sender with the requirements of mailbox providers for bulk senders. Pure.
 
 Gmail: "Email sender guidelines", support.google.com/a/answer/81126 (from 5,000 emails a day to Gmail accounts). Yahoo:
 senders.yahooinc.com/best-practices. Microsoft: "Outlook's New Requirements for High-Volume Senders",
@@ -78,7 +78,7 @@ class ProviderCheck(Struct, frozen=True):
 
 
 class SendChecks(Struct, frozen=True):
-    """What spam filters and mailbox providers will probably make of the message."""
+    """The expected judgement of spam filters and mailbox providers about a message."""
 
     spam: SpamEstimate
     requirements: list[SenderRequirement]
@@ -86,7 +86,7 @@ class SendChecks(Struct, frozen=True):
 
 
 class SenderFacts(Struct, frozen=True, kw_only=True):
-    """What is known of a sender's domain and account; None for a record that was never looked up."""
+    """The records of a sender's domain and the rates of its account; None for a record that was never looked up."""
 
     domain: str
     is_verified: bool

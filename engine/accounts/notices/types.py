@@ -15,7 +15,7 @@ NoticeMark = Literal["seen", "dismissed"]
 
 
 class NoticeKind(StrEnum):
-    """What a notice is about."""
+    """The condition that a notice reports."""
 
     ALERT_FIRING = "alert_firing"
     WEBHOOK_FAILING = "webhook_failing"
