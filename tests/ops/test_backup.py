@@ -203,7 +203,7 @@ async def test_a_backup_beside_sending_holds_one_moment(
 
 
 async def test_a_database_with_rows_is_left_alone(kept: BackedUp) -> None:
-    with pytest.raises(BackupError, match=r"is not empty: .* holds rows"):
+    with pytest.raises(BackupError, match=r"is not empty: .* has rows"):
         await put_back(kept.url, kept.folder, kept.made)
 
 

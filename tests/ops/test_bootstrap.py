@@ -143,7 +143,7 @@ def test_a_broken_environment_is_made_anew(made: Checkout) -> None:
     status, out, err = made.run("mended")
 
     assert status == 0, err
-    assert "making it anew" in err
+    assert "creating it again" in err
     assert out.startswith("['mended']")
 
 

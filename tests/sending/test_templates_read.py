@@ -88,6 +88,7 @@ async def test_a_preview_is_what_a_send_would_write(api: Api, account: TestAccou
 
     assert answer.status == 200
     assert answer.json == {
+        "source": None,
         "template": "welcome",
         "version": 1,
         "subject": 'Hi Ann & "Bob"',
@@ -184,6 +185,7 @@ async def test_unsaved_content_is_previewed_and_stored_nowhere(
 
     assert answer.status == 200
     assert answer.json == {
+        "source": None,
         "template": None,
         "version": None,
         "subject": "Hi <Ann>",

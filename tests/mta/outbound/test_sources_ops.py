@@ -52,9 +52,9 @@ async def test_what_is_no_pool_is_refused_in_words(here: World, name: str, ips: 
 
 async def test_mail_is_assigned_to_pools_and_accounts_that_there_are(here: World) -> None:
     await sources.set_pool(here.pool, here.settings, "bulk", A)
-    with pytest.raises(ValueError, match="no pool 'other'"):
+    with pytest.raises(ValueError, match="No pool 'other'"):
         await sources.assign(here.pool, stream="news", name="other", account=None)
-    with pytest.raises(ValueError, match="no such account"):
+    with pytest.raises(ValueError, match="No such account"):
         await sources.assign(
             here.pool, stream="news", name="bulk", account=ids.format_id(ids.Kind.ACCOUNT, ids.uuid7())
         )
@@ -68,7 +68,7 @@ async def test_a_pool_in_use_stays_and_one_that_is_free_goes(here: World) -> Non
     with pytest.raises(ValueError, match="assigned"):
         await sources.remove_pool(here.pool, "bulk")
     await sources.unassign(here.pool, stream="*", account=None)
-    with pytest.raises(ValueError, match="no such assignment"):
+    with pytest.raises(ValueError, match="No such assignment"):
         await sources.unassign(here.pool, stream="*", account=None)
     assert (await sources.remove_pool(here.pool, "bulk"))["removed"]
 
