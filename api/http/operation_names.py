@@ -77,7 +77,7 @@ _NAMES: Final = {
     "GET /v1/operator/sites/{name}": "getSite",
     "GET /v1/profile": "getProfile",
     "GET /v1/stats/messages": "getMessageStats",
-    "GET /v1/templates/starters": "listTemplateStarters",
+    "GET /v1/template-starters": "listTemplateStarters",
     "GET /v1/templates/{id}/versions": "listTemplateVersions",
     "GET /v1/usage": "getUsage",
     "GET /v1/verifications/settings": "getVerificationSettings",

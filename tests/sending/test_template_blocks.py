@@ -181,7 +181,7 @@ async def test_a_template_that_is_new_again_takes_blocks_with_if_exists(api: Api
 async def test_a_starting_template_can_be_previewed_and_published(
     api: Api, account: TestAccount, starter: Starter
 ) -> None:
-    listed = (await api.get("/v1/templates/starters", account.token)).json["data"]
+    listed = (await api.get("/v1/template-starters", account.token)).json["data"]
     given = next(one for one in listed if one["name"] == starter.name)
     content = {name: given[name] for name in ("subject", "blocks", "variables")}
     preview = await api.post("/v1/templates/preview", account.token, content | {"data": given["data"]})
@@ -191,3 +191,9 @@ async def test_a_starting_template_can_be_previewed_and_published(
     assert "{{" not in preview.json["text"]
     assert published.json["blocks"] == given["blocks"]
     assert len(published.json["html"].encode()) < 102 * 1024
+
+
+async def test_the_starting_templates_take_no_id_from_templates(api: Api, account: TestAccount) -> None:
+    body = {"id": "starters", "subject": "Hello", "text": "Hello"}
+    assert (await api.post("/v1/templates", account.token, body)).status == 201
+    assert (await api.get("/v1/templates/starters", account.token)).json["subject"] == "Hello"

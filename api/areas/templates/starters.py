@@ -37,5 +37,5 @@ async def list_starters(call: Call) -> TemplateStarters:  # noqa: ARG001
 
 _KEYS = Area("Templates", reads=("templates:read",), writes=("templates:write",), limited_keys=LimitedKeys.FREE)
 OPERATIONS = (
-    Operation("GET", "/v1/templates/starters", list_starters, "List starting templates made of blocks", _KEYS),
+    Operation("GET", "/v1/template-starters", list_starters, "List starting templates made of blocks", _KEYS),
 )

@@ -339,7 +339,7 @@ class Poster:
                 if len(batch) > 1 or batch[0].answer is None:
                     raise
                 batch = [
-                    structs.replace(batch[0], answer=None, answer_headers=None, error=("the response can't be stored"))
+                    structs.replace(batch[0], answer=None, answer_headers=None, error="the response can't be stored")
                 ]
             except DatabaseUnavailable as error:
                 _log.warning("database unavailable, posts not recorded yet", error=repr(error), posts=len(batch))

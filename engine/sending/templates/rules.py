@@ -27,7 +27,7 @@ from engine.sending.templates.types import (
     VersionRow,
 )
 
-RESERVED = frozenset({"preview", "starters"})  # taken by paths of `/v1/templates`
+RESERVED = frozenset({"preview"})  # taken by the path `/v1/templates/preview`
 LARGE_CHARS = 50_000  # compiling more takes over 1 ms and runs outside the event loop
 _RANDOM_CHARS = 8  # random characters of a generated id
 _FRAME_BYTES, _STEP_BYTES = 2_000, 150  # memory of a compiled version, and of each step, without their text

@@ -12,7 +12,7 @@ const MAX_SKETCHED = 9;
  * there is no such choice.
  */
 export function StartFrom({ onStart, onHtml }) {
-  const starters = useCall("GET /v1/templates/starters", { quiet: true });
+  const starters = useCall("GET /v1/template-starters", { quiet: true });
   const blank = { name: "", subject: "", blocks: emptyDocument(), variables: [], data: {} };
   return html`<section class="stack" aria-label="Start from"><h2>Start from</h2>
     <${ErrorNote} error=${starters.error} retry=${starters.reload} />
