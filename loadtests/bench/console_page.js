@@ -1,7 +1,7 @@
 // Runs in each page that `ops bench --console` measures: records of the browser, and what the bench asks for.
 "use strict";
 
-window.benchRecords = { longTasks: [], clicks: [] };
+window.benchRecords = { longTasks: [], clicks: new Map() };
 
 /** The milliseconds from the start of loading until the page has its heading. */
 window.benchUsable = new Promise((done) => {
@@ -16,18 +16,28 @@ new PerformanceObserver((list) => {
   benchRecords.longTasks.push(...list.getEntries().map((one) => one.duration));
 }).observe({ type: "longtask" });
 
-// From the press to the next painted frame; the browser records those of 16 ms and longer.
+// From the press to the next painted frame; the browser records those of 16 ms and longer. A click is several events
+// (pointerdown, pointerup, click) of one interaction: the longest counts.
 new PerformanceObserver((list) => {
-  benchRecords.clicks.push(...list.getEntries().filter((one) => one.interactionId).map((one) => one.duration));
+  const { clicks } = benchRecords;
+  for (const { interactionId: id, duration } of list.getEntries()) {
+    if (id) clicks.set(id, Math.max(duration, clicks.get(id) ?? 0));
+  }
 }).observe({ type: "event", durationThreshold: 16 });
 
 const benchScroller = () => document.querySelector("[data-scroller]") ?? document.scrollingElement;
 
-/** Return the octets (compressed) of the page and the console's files, and the number of scripts. */
+/** Return the octets (compressed) of the page and the console's files, those of its typeface, and the number of scripts. */
 window.benchSizes = function benchSizes() {
   const files = performance.getEntriesByType("resource").filter((one) => one.name.includes("/console-files/"));
-  const all = [...performance.getEntriesByType("navigation"), ...files];
-  return { octets: all.reduce((sum, one) => sum + one.encodedBodySize, 0), scripts: files.filter((one) => /js$/.test(one.name)).length };
+  const faces = files.filter((one) => one.name.endsWith(".woff2"));
+  const rest = files.filter((one) => !faces.includes(one));
+  const sum = (entries) => entries.reduce((octets, one) => octets + one.encodedBodySize, 0);
+  return {
+    octets: sum([...performance.getEntriesByType("navigation"), ...rest]),
+    faces: sum(faces),
+    scripts: rest.filter((one) => one.name.endsWith("js")).length,
+  };
 };
 
 /** Scroll to `steps` random places and return the milliseconds until each was painted. */
