@@ -34,7 +34,7 @@ def read_logo(text: str) -> Logo:
     try:
         content = b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise invalid("logo", "`logo.content` is not base64 (RFC 4648 4).") from None
+        raise invalid("logo", "`logo.content` must be standard base64 (RFC 4648, section 4).") from None
     if len(content) > MAX_BYTES:
         raise invalid("logo", f"The logo has {len(content)} bytes; the limit is {MAX_BYTES}. Remove some.")
     try:

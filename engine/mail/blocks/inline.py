@@ -187,7 +187,7 @@ class _Reader:
         url = found[1]
         problem = _url_problem(url)
         if problem is not None:
-            raise invalid(self._place, f"`{self._place}`: the address of a link {problem}.")
+            raise invalid(self._place, f"`{self._place}` has a link whose URL {problem}.")
         self._tags += _tags_in_url.findall(url)
         self._forget(_LINK)
         label = _joined(self._pieces[opened + 1 :]).text

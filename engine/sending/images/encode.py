@@ -30,7 +30,7 @@ def read_image(text: str) -> EncodedImage:
     try:
         content = decode_content(text)
     except BadContent:
-        raise invalid(_FIELD, "`content` is not base64 (RFC 4648 4).") from None
+        raise invalid(_FIELD, "`content` must be standard base64 (RFC 4648, section 4).") from None
     if len(content) > MAX_UPLOAD_BYTES:
         raise invalid(
             _FIELD,

@@ -76,7 +76,7 @@ def quarter_hour(name: str, text: str) -> datetime:
     except ValueError:
         found = None
     if found is None or not text.endswith("Z") or (found - _EPOCH) % QUARTER:
-        raise invalid(name, f"`{name}` must be a UTC time on a quarter hour, such as 2026-11-20T08:15:00Z.")
+        raise invalid(name, f"`{name}` must be a UTC time at minute 00, 15, 30 or 45, such as 2026-11-20T08:15:00Z.")
     return found
 
 

@@ -22,7 +22,7 @@ export function Team() {
     setOpen(null);
     if (done) state.reload();
   };
-  const unready = !data ? "The members haven't loaded yet." : data.members.length < 2 ? "You're the only member. Invite the new owner first." : undefined;
+  const unready = !data ? "The members haven't loaded yet." : data.members.length < 2 ? "Invite the new owner first: you're the only member." : undefined;
   const invite = html`<${Button} kind="primary" icon="user-plus" role="admin" onClick=${() => setOpen({ what: "invite" })}>Invite<//>`;
   const actions = html`${hasRole("owner") && html`<${Button} why=${whyNot("owner") ?? unready} onClick=${() => setOpen({ what: "transfer" })}>Transfer ownership<//>`}${invite}`;
   return html`<${PageHead} title="Team" lead="Members sign in with their own address and work with the role you give them. Every change appears in the audit log." actions=${actions} />

@@ -28,8 +28,8 @@ export function Webhooks() {
   const add = html`<${Button} kind="primary" icon="plus" role="member" onClick=${() => setOpen({ kind: "new" })}>Add endpoint<//>`;
   const { origin } = window.location;
   const curl = `curl ${origin}/v1/webhooks \\\n  -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\\n  -d ${shellWord('{"url": "https://example.com/hooks", "eventTypes": ["delivered", "bounced"]}')}`;
-  const empty = html`<${Empty} icon="webhook" title="No webhook endpoints" action=${add} curl=${curl}>Get an HTTP POST at your URL for each delivery, bounce, complaint or received message. Every post is signed and retried for up to 20 hours until your server responds with 2xx.<//>`;
-  return html`<${PageHead} title="Webhooks" lead="Events are posted to your endpoints within seconds and signed. Failed posts are retried for up to 20 hours." actions=${html`<${Button} icon="shield-check" onClick=${() => setOpen({ kind: "check" })}>Check a signature<//>${add}`} />
+  const empty = html`<${Empty} icon="webhook" title="No webhook endpoints" action=${add} curl=${curl}>Get an HTTP POST at your URL for each delivery, bounce, complaint or received message. Every post is signed and retried for up to 22 hours until your server responds with 2xx.<//>`;
+  return html`<${PageHead} title="Webhooks" lead="Events are posted to your endpoints within seconds and signed. Failed posts are retried for up to 22 hours." actions=${html`<${Button} icon="shield-check" onClick=${() => setOpen({ kind: "check" })}>Check a signature<//>${add}`} />
     <${Table} label="Webhook endpoints" columns=${columns(setOpen)} state=${state} rowTo=${(row) => `/webhooks/${row.id}`} empty=${empty} />
     ${open?.kind === "new" && html`<${EndpointForm} onClose=${created} />`}
     ${open?.kind === "edit" && html`<${EndpointForm} row=${open.row} onClose=${close} />`}

@@ -27,7 +27,7 @@ export function BillingFields({ values, setValues, error, readonly = false }) {
     ${field("legalName", { label: "Name on invoices", required: true, maxlength: 200, autocomplete: "organization" })}
     <${SelectField} label="Country" required disabled=${readonly} value=${values.country} onValue=${set("country")} options=${countries} error=${told(error, "country")} autocomplete="country" />
     ${field("address", { label: "Postal address (optional)", rows: 3, maxlength: 500, autocomplete: "street-address" })}
-    ${field("taxId", { label: "Tax id (optional)", hint: "With a VAT id of another EU country, you owe the tax yourself (reverse charge).", maxlength: 40, autocomplete: "off" })}
+    ${field("taxId", { label: "Tax id (optional)", hint: "If you enter a VAT ID from an EU country other than the seller's, you pay the VAT yourself (reverse charge).", maxlength: 40, autocomplete: "off" })}
     ${field("email", { label: "Email address for invoices (optional)", type: "email", maxlength: 320, autocomplete: "email" })}
     <${ErrorNote} error=${FIELDS.some((name) => told(error, name)) ? null : error} />`;
 }

@@ -1,6 +1,7 @@
 // What an event of a waybill means, whose fault it is, and what to do. Pure functions.
 
-const WAIT = "Nothing to do; the delivery is retried automatically.";
+const NOTHING = "You don't need to do anything.";
+const WAIT = `${NOTHING} Waybill tries again automatically.`;
 // By the class of an outcome (engine/delivery/reply_codes.py): whose side, what happened, what to do.
 const CLASSES = {
   __proto__: null,
@@ -14,7 +15,7 @@ const CLASSES = {
   policy: ["us", "A policy of the recipient's mail server rejects the message.", "The reply names the rule. Check your domain's SPF, DKIM and DMARC records."],
   reputation: ["us", "The recipient's mail server rejects your email because of its sender's reputation.", "The reply usually names a page where you can request removal. Check your bounces and complaints."],
   auth: ["us", "The recipient's mail server couldn't verify that the message comes from your domain.", "Check the domain's records under Domains."],
-  rate: ["them", "The recipient's mail server is limiting how much email it accepts.", "Nothing to do; delivery continues more slowly."],
+  rate: ["them", "The recipient's mail server is limiting how much email it accepts.", `${NOTHING} Delivery continues more slowly.`],
   greylisted: ["them", "The recipient's mail server asks to retry later (greylisting).", WAIT],
   content: ["us", "The recipient's mail server objects to the content of the message.", "The reply says what it objects to."],
   size: ["us", "The message is larger than the recipient's mail server accepts.", "Send a link instead of the attachment."],
@@ -25,7 +26,7 @@ const CLASSES = {
   network: ["them", "The recipient's mail server couldn't be reached, or didn't reply in time.", WAIT],
   dns: ["them", "The domain's mail servers weren't found in DNS.", "Check the spelling of the domain."],
   tls: ["them", "The recipient's domain requires a secure connection, and it failed.", "The domain's administrator must fix the certificate."],
-  unknown_after_dot: ["them", "The connection broke after the content was sent. The recipient's mail server may have stored the message.", "Nothing to do; the next attempt may deliver a second copy."],
+  unknown_after_dot: ["them", "The connection broke after the content was sent. The recipient's mail server may have stored the message.", `${NOTHING} Waybill tries again, so the recipient may get the email twice.`],
   local: ["us", "An internal error occurred during delivery.", WAIT],
   unsigned: ["us", "The sending domain was deleted, so the message could not be signed.", "Add the domain again, then resend the message."],
   operator: ["us", "The operator of this instance ended the delivery.", "Ask the operator."],
@@ -37,7 +38,7 @@ const SCOPES = {
   recipient: ["them", "The recipient's mail server rejects this recipient.", "Check the address."],
   message: ["us", "The recipient's mail server rejects this message.", "The reply says what it objects to."],
   site: ["us", "The recipient's mail server currently rejects email from this instance.", "The reply gives the reason."],
-  session: ["them", "The SMTP session failed.", "Nothing to do; the delivery is retried automatically."],
+  session: ["them", "The SMTP session failed.", WAIT],
 };
 
 /**
@@ -54,7 +55,7 @@ export function explained({ type, detail }) {
   const [who, what, next] = known ?? ["them", "The recipient's mail server didn't accept the message.", "The reply gives the reason."];
   if (type === "deferred") return { who, what, next: WAIT };
   if (detail.late) return { who, what: `${what} It reported this after accepting the message.`, next };
-  return { who, what, next: next.startsWith("Nothing to do") ? "Send again if it still matters." : next };
+  return { who, what, next: next.startsWith(NOTHING) ? "Send again if it still matters." : next };
 }
 
 /** Return who is at fault, in words. */

@@ -35,14 +35,14 @@ function ProofPage({ asks, path, ...rest }) {
 /** Confirms that a mail arrived at the person's address. */
 export function VerifyEmail() {
   const [asks] = useState(session.peek()?.user.emailVerified !== false);
-  return html`<${ProofPage} asks=${asks} path="POST /v1/auth/verify-email" title="Confirm your address" lead="If you did not sign up, close this page and choose “This wasn't me” in the email." button="Confirm my address"
+  return html`<${ProofPage} asks=${asks} path="POST /v1/auth/verify-email" title="Confirm your address" lead="If you didn't sign up, close this page and choose “This wasn't me” in the email." button="Confirm my address"
     doneTitle="Your address is confirmed" done="You can now create API keys and send email."
     again=${html`The link expires after 48 hours. Sign in to get a new one. Forgot your password? <${OutsideLink} to="/forgot-password">Set a new one<//>, which also confirms the address.`} />`;
 }
 
 /** Ends a sign-up that somebody else made with the person's address. */
 export function EndSignUp() {
-  return html`<${LinkPage} title="You did not sign up?" lead="This cancels the sign-up with your address. Nobody can sign in with it, and its account is deleted." button="End the sign-up"
+  return html`<${LinkPage} title="Didn't sign up?" lead="This cancels the sign-up with your address. Nobody can sign in with it, and its account is deleted." button="End the sign-up"
     send=${(token) => call("POST /v1/auth/signup/end", { body: { token }, quiet: true })}
     doneTitle="The sign-up has ended" done="Its account is being deleted. You can sign up with your address afterwards."
     again="The link expires after 48 hours, or when the address is confirmed with its password." />`;

@@ -6,7 +6,7 @@ const MEANING = {
   spf: "Is this server allowed to send for the envelope's domain?",
   dkim: "Is a signature of the message valid?",
   dmarc: "Does SPF or DKIM match the domain shown in From?",
-  arc: "Do forwarders vouch for the original message?",
+  arc: "Did forwarders confirm the original message (ARC)?",
 };
 const TONE = { pass: "good", fail: "bad", softfail: "warn", permerror: "warn", temperror: "warn", policy: "warn" };
 

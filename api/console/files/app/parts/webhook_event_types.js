@@ -29,7 +29,7 @@ export const EVENT_GROUPS = [
     ["domain.verified", "A domain can send."],
     ["domain.failed", "A domain can no longer send."],
     ["alert.fired", "An alert rule fired."],
-    ["alert.ended", "A firing alert ended."],
+    ["alert.ended", "An alert stopped firing."],
     ["broadcast.paused", "A broadcast paused, for example at a limit."],
     ["broadcast.finished", "All messages of a broadcast were accepted or skipped."],
     ["verification.finished", "A verification ended: approved, expired, exhausted or canceled."],
