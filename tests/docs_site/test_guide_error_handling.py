@@ -65,6 +65,22 @@ async def test_a_broken_connection_is_tried_again(language: str, tmp_path: Path)
 
 
 @EVERY_LANGUAGE
+async def test_a_response_that_breaks_off_is_tried_again(language: str, tmp_path: Path) -> None:
+    good = saying(
+        b"HTTP/1.1 202 Accepted\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(ACCEPTED) + ACCEPTED
+    )
+    half = saying(b"HTTP/1.1 202 Accepted\r\nContent-Length: %d\r\n\r\n" % len(ACCEPTED) + ACCEPTED[:9])
+
+    async def first_breaks_off(reader, writer) -> None:  # type: ignore[no-untyped-def]
+        await (half if server.connections == 1 else good)(reader, writer)
+
+    async with Hostile(first_breaks_off) as server:
+        ended = await run(language, tmp_path, server.url)
+
+    assert (ended.status, ended.out.strip(), server.connections) == (0, "msg_1", 2), ended.out
+
+
+@EVERY_LANGUAGE
 @pytest.mark.parametrize(("status", "after"), [(422, None), (429, "3600"), (503, "0")])
 async def test_an_error_that_no_retry_mends_is_raised_with_what_to_log(
     language: str, status: int, after: str | None, tmp_path: Path

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from email.utils import parseaddr
 from pathlib import Path
 from typing import Any
 
@@ -166,20 +167,24 @@ async def test_go(api: Api, account: TestAccount, environ: dict[str, str], tmp_p
 RAILS = r"""
 require "mail"
 require "socket"
-mail = Mail.new(from: "Shop <SENDER>", to: "ann@people.test", cc: "bob@people.test", reply_to: "help@people.test",
-                subject: "Receipt 4711")
+mail = Mail.new(from: "Shop <SENDER>", to: "Ann Ünal <ann@people.test>", cc: "bob@people.test",
+                reply_to: ["help@people.test", "Desk <desk@people.test>"], subject: "Receipt 4711")
 mail.text_part = Mail::Part.new { body "Thank you." }
 mail.html_part = Mail::Part.new { content_type "text/html; charset=UTF-8"; body "<p>Thank you.</p>" }
 mail.attachments["receipt.txt"] = "Total: 9.50"
-mail.header["X-Idempotency-Key"] = "receipt-4711"
-mail.header["X-Tags"] = "receipt, eu"
+mail.attachments.inline["logo.gif"] = "GIF89a"
+mail.header["X-Waybill-Idempotency-Key"] = "receipt-4711"
+mail.header["X-Waybill-Tag"] = "receipt, eu"
 2.times { WaybillDelivery.new({ url: ENV["WAYBILL_URL"], api_key: ENV["WAYBILL_API_KEY"] }).deliver!(mail) }
-mail.header["X-Idempotency-Key"] = nil
+cid = mail.attachments["logo.gif"].cid
+mail.header["X-Waybill-Idempotency-Key"] = nil
 mail.to = "gone@people.test"
 begin
   WaybillDelivery.new({ url: ENV["WAYBILL_URL"], api_key: ENV["WAYBILL_API_KEY"] }).deliver!(mail)
+rescue WaybillDelivery::Unavailable
+  puts "to be retried"
 rescue WaybillDelivery::Rejected => error
-  puts error.message
+  puts error.message, [error.type, error.status].join(" ")
 end
 proxy = TCPServer.new("127.0.0.1", 0)
 Thread.new do
@@ -194,9 +199,10 @@ Thread.new do
 end
 begin
   WaybillDelivery.new({ url: "http://127.0.0.1:#{proxy.addr[1]}", api_key: "x" }).deliver!(mail)
-rescue WaybillDelivery::Rejected => error
-  puts error.message
+rescue WaybillDelivery::Unavailable => error
+  puts error.message, error.status
 end
+puts cid
 """
 
 
@@ -208,15 +214,17 @@ async def test_rails(api: Api, account: TestAccount, environ: dict[str, str], tm
     text = printed("rails", "waybill_delivery.rb", account) + RAILS.replace("SENDER", account.sender)
     ended = await printed_programs.run("ruby", text, tmp_path, environ)
 
-    refused, broken = ended.out.splitlines()
-    assert (refused.startswith("suppressed: "), broken) == (True, "HTTP 502 (request )"), ended.out
-    await is_the_receipt(api, account)
-    assert (await messages(api, account))[0]["tags"] == ["receipt", "eu"]
+    refused, kind, *broken, cid = ended.out.splitlines()
+    assert (refused.startswith("suppressed: "), kind) == (True, "suppressed 422"), ended.out
+    assert broken == ["HTTP 502 (request )", "502"]
+    message, raw = await is_the_receipt(api, account, "logo.gif")
+    assert (message["to"], message["tags"]) == (["Ann Ünal <ann@people.test>"], ["receipt", "eu"])
+    assert all(one in raw for one in (b"Desk <desk@people.test>", f"Content-ID: <{cid}>".encode(), b"=?utf-8?"))
 
 
 async def is_the_receipt(api: Api, account: TestAccount, *inline: str) -> tuple[Any, bytes]:
     [message] = await messages(api, account)
-    assert (message["to"], message["cc"]) == (["ann@people.test"], ["bob@people.test"])
+    assert ([parseaddr(one)[1] for one in message["to"]], message["cc"]) == (["ann@people.test"], ["bob@people.test"])
     assert (message["text"].strip(), message["html"].strip()) == ("Thank you.", "<p>Thank you.</p>")
     assert [one["filename"] for one in message["attachments"]] == ["receipt.txt", *inline]
     raw = (await api.get(f"/v1/messages/{message['id']}/raw", account.token)).body

@@ -14,6 +14,7 @@ import asyncpg
 import django  # type: ignore[import-untyped]
 import django.core.mail as django_mail  # type: ignore[import-untyped]
 import flask
+import httpx
 import pytest
 from django.conf import settings as django_settings  # type: ignore[import-untyped]
 from django.test.utils import override_settings  # type: ignore[import-untyped]
@@ -162,6 +163,28 @@ async def test_the_recipe_repeats_what_was_not_accepted_with_the_same_key(
     assert len(bodies) == 2
 
 
+async def test_the_page_of_a_proxy_is_an_error_in_django_unless_it_is_to_fail_silently(
+    account: TestAccount, module: Callable[[str, str, str], Any]
+) -> None:
+    module("django", "waybill.py", "recipe_django_proxy")
+
+    def send(*, silently: bool) -> int:
+        mail = django_mail.EmailMessage("Hello", "Text", "a@b.test", ["c@d.test"])
+        return int(django_connection(silently=silently).send_messages([mail]))
+
+    async with Receiver() as receiver:
+        receiver.headers = {"Content-Type": "text/html"}
+        receiver.body = b"<h1>502 Bad Gateway</h1>"
+        receiver.status = 502
+        with override_settings(
+            **django_backend("recipe_django_proxy.EmailBackend"), WAYBILL_URL=f"http://127.0.0.1:{receiver.port}",
+            WAYBILL_API_KEY="svc_live_x",
+        ):  # fmt: skip
+            assert await asyncio.to_thread(send, silently=True) == 0
+            with pytest.raises(httpx.HTTPStatusError, match="502"):
+                await asyncio.to_thread(send, silently=False)
+
+
 async def test_flask_sends_and_checks_signatures(
     api: Api,
     api_url: str,
@@ -201,8 +224,10 @@ async def test_flask_sends_and_checks_signatures(
         (await asyncio.to_thread(sender.post, "/orders/4711/receipt", data={"email": "ann@people.test"})).get_json()
         for _ in range(2)
     ]
+    unreadable = await asyncio.to_thread(sender.post, "/orders/4712/receipt", data={"email": "nobody"})
     for one in (recipe.client, namespace["client"]):
         one.close()
+    assert unreadable.status_code == 422
     [message] = await messages(api, account)
     assert answers == [{"message": message["id"]}] * 2
 
@@ -221,6 +246,8 @@ async def test_a_sign_in_with_a_code_succeeds_only_with_the_right_one(
     async def post(path: str, **form: str) -> Any:
         return await asyncio.to_thread(browser.post, path, data=form)
 
+    await api.post("/v1/suppressions", account.token, {"address": "gone@people.test"})
+    refused = [(await post("/sign-in", email=one)).status_code for one in ("nobody", "gone@people.test")]
     started = await post("/sign-in", email="ann@people.test")
     [message] = (await api.get("/v1/messages", account.token)).json["data"]
     code = await code_of(pool, message["id"])
@@ -232,6 +259,7 @@ async def test_a_sign_in_with_a_code_succeeds_only_with_the_right_one(
     over = await post("/sign-in/code", code=code)
     namespace["client"].close()
 
+    assert refused == [422, 422]
     assert (started.status_code, started.location) == (302, "/sign-in/code")
     assert (wrong.status_code, wrong.text) == (422, "Wrong code. 4 attempts left.")
     assert (right.status_code, right.location, user) == (302, "/", "ann@people.test")

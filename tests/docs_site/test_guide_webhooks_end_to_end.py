@@ -17,6 +17,7 @@ from engine.base import ids
 from engine.base.settings import Settings
 from engine.events.webhooks.rules import signature
 from loadtests.ports import reserve_port
+from tests.harness import printed_programs
 from tests.harness.guides import guides
 from tests.harness.patience import PATIENCE_S
 from tests.harness.receiver import World, world
@@ -34,7 +35,8 @@ async def handler(language: str, folder: Path, port: int, secret: str) -> AsyncI
     name, words = HANDLERS[language]
     if shutil.which(words[0]) is None:
         pytest.skip(f"{words[0]} is not installed")
-    [text] = [one.text for one in guides()["webhooks-end-to-end"].samples if one.language == language]
+    samples = guides()["webhooks-end-to-end"].samples
+    [text] = [one.text for one in samples if one.language == language and "tab" in one.words]
     (folder / name).write_text(text)
     process = await asyncio.create_subprocess_exec(
         *[word.replace("PORT", str(port)) for word in words], cwd=folder,
@@ -82,6 +84,26 @@ async def test_a_handler_stores_each_event_of_the_service_once(language: str, he
 
     assert [len(rows) for rows in attempts] == [1, 1]
     assert stored(tmp_path) == sorted(ids.format_id(ids.Kind.EVENT, event) for event in events)
+
+
+async def test_the_job_of_the_guide_works_on_each_stored_event_once(tmp_path: Path) -> None:
+    [job] = [one.text for one in guides()["webhooks-end-to-end"].samples if "name=work.py" in one.words]
+    [stores] = [
+        line
+        for one in guides()["webhooks-end-to-end"].samples
+        for line in one.text.splitlines()
+        if "CREATE TABLE" in line
+    ]
+    with contextlib.closing(sqlite3.connect(tmp_path / "inbox.db")) as database:
+        exec(stores, {"database": database})
+        bodies = [(f"evt_{kind}", kind, '{"data": {"detail": {"recipient": "gone@people.test"}}}') for kind in
+                  ("delivered", "bounced")]  # fmt: skip
+        database.executemany("INSERT INTO inbox (id, type, body) VALUES (?, ?, ?)", bodies)
+        database.commit()
+
+    ended = [await printed_programs.run("python", job, tmp_path, {}) for _ in range(2)]
+
+    assert [(one.status, one.out.strip()) for one in ended] == [(0, "bounced gone@people.test"), (0, "")]
 
 
 @EVERY_HANDLER

@@ -247,7 +247,8 @@ STATED = {
         f"| template variables per send | {emails.MAX_VARIABLES} of {emails.MAX_VARIABLE:,} characters |",
         f"| `idempotencyKey` | {emails.MAX_IDEMPOTENCY_KEY} characters, kept {IDEMPOTENCY_DAYS} days |",
         f"| live tails per account | {MAX_TAILS} |",
-        f"| webhook: URL, event types | {webhooks.MAX_URL:,} characters, {webhooks.MAX_TYPES} |",
+        f"| webhook URL | {webhooks.MAX_URL:,} characters |",
+        f"| event types per webhook | {webhooks.MAX_TYPES} |",
         f"| contacts per import | {import_rules.MAX_ROWS:,} as JSON, {contact_files.MAX_FILE_ROWS:,} as a file |",
         f"| suppressions per import | 1,000 as JSON, {suppression_files.MAX_FILE_ROWS:,} as a file |",
         f"| addresses per check | {MAX_ADDRESSES} |",
@@ -256,8 +257,8 @@ STATED = {
         f"complaints at most {percent(quota.COMPLAINTS_TO_RISE)}, bounces at most {percent(quota.BOUNCES_TO_RISE)}",
         f"at least {percent(quota.USED_TO_RISE)} of the limit used",
         f"complaints over {percent(quota.COMPLAINTS_TO_FALL)} or bounces over {percent(quota.BOUNCES_TO_FALL)}",
-        f"Bounces of {percent(suspend.MAX_BOUNCED)} or complaints of {percent(suspend.MAX_COMPLAINED)}",
-        f"of the recipients within 24 hours, from {suspend.MIN_SETTLED} recipients on",
+        f"Bounces of {percent(suspend.MAX_BOUNCED)} or complaints of {percent(suspend.MAX_COMPLAINED)} within 24 hours",
+        f"once {suspend.MIN_SETTLED} recipients have a result",
     ],
     "idempotency": [f"| remembered | {IDEMPOTENCY_DAYS} days;"],
     "sending": [
@@ -290,9 +291,9 @@ STATED = {
         f"| attempts | {verifications.MAX_ATTEMPTS};",
         f"| codes per verification | {verifications.MAX_CODES} |",
         f"| codes per address | {verifications.MAX_CODES_AN_HOUR} per hour |",
-        f"| life of a code | {verifications.LIFE.seconds // 60} minutes,",
+        f"| life of a code | {verifications.LIFE.seconds // 60} minutes from the start;",
     ],
-    "webhooks": ["retries after 10 s, 1, 5 and 30 minutes, 2, 6 and 12 hours: 7 retries within 20 hours"],
+    "webhooks": ["retries after 10 s, 1, 5 and 30 minutes, 2, 6 and 12 hours: 7 retries within 22 hours"],
     "events": [f"may have {MAX_TAILS} open tails", f"| `heartbeat` | every {SETTINGS.tail_heartbeat_s:g} s |"],
 }
 
