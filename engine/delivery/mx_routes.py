@@ -248,6 +248,17 @@ async def opened_router(settings: Settings, resolver: Resolver | None = None) ->
             await asked.close()
 
 
+async def find_site(resolver: Resolver, domain: str, own_names: frozenset[str]) -> tuple[str, str] | None:
+    """Return the most preferred mail host of a domain and the site of its hosts, as a route names it, without looking
+    up addresses; None if no host is found."""
+    name = None if domain.startswith("[") else ascii_domain(domain)
+    found = NxDomain(0.0) if name is None else await resolver.mx(name)
+    if name is not None and isinstance(found, NoData):
+        return name, name  # RFC 5321 5.1: without an MX the domain itself is its mail host
+    chosen = _choose(found.values, own_names) if isinstance(found, Records) else ()
+    return (chosen[0].host, _site([mx.host for mx in chosen])) if chosen else None
+
+
 def own_names(settings: Settings) -> frozenset[str]:
     """Return the names by which this service greets other mail servers."""
     return frozenset({settings.mail_host.lower(), *(one.name for one in settings.source_ips if one.name is not None)})

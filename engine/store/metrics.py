@@ -63,6 +63,12 @@ QUEUE_AGE = Gauge(
     multiprocess_mode="mostrecent",
 )
 WEBHOOK_POSTS = Counter("waybill_webhook_posts", "Attempts to post an event to an endpoint", ["result"])
+RECEIVER_STATE = Gauge(
+    "waybill_receiver_state",
+    "1 for the present state of a provider of mailboxes, 0 for the others",
+    ["provider", "state"],
+    multiprocess_mode="mostrecent",
+)
 WEBHOOKS_IN_FLIGHT = Gauge("waybill_webhook_posts_in_flight", "Webhook posts in flight", multiprocess_mode="livesum")
 WEBHOOKS_DUE = Gauge("waybill_webhook_endpoints_due", "Endpoints with posts due", multiprocess_mode="mostrecent")
 WEBHOOK_AGE = Gauge(

@@ -87,7 +87,7 @@ class OutboundPipeline:
         # State and policy that the stages share.
         self.tasks = tasks = DeliveryTasks()
         self.load = load = ShardLoad()
-        self.site_stats = site_stats = SiteStats(pool)
+        self.site_stats = site_stats = SiteStats(settings, pool)
         unspent = UnspentQuota()
         self.active = active = ActiveQueue(settings.mta_active_limit, unspent)
         self._holds = holds = OperatorHolds(pool, active)
@@ -168,6 +168,7 @@ class OutboundPipeline:
         await self._completer.idle()
         self._journal.clear()
         await self._security.flush()
+        await self.site_stats.flush()
         await self.scheduler.close()
         self._measure()
         try:
@@ -224,6 +225,7 @@ class OutboundPipeline:
         """Show conversations to operators who watch, and set aside what a new hold stops while it waits."""
         try:
             await self.site_stats.tell()
+            await self.site_stats.flush_due()
             if not await self._holds.refresh():
                 return
             for site in self.table:

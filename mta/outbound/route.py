@@ -121,6 +121,8 @@ class RouteStage:
             return
         self._site_stats.routed(domain, route)
         signed = await self._holds.unheld(signed, route.site)
+        if not route.built_in:
+            self._site_stats.entered(signed)
         await self._scheduler.refresh()
         if route.built_in:
             await self._simulate(route, [one for one in signed if self._active.has(one)])

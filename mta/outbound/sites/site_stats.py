@@ -1,11 +1,12 @@
 """Counts the answers of sites by account, and shows conversations to an operator who watches a domain.
 
 Counts go out with each deferral ("is it me or them?"). Kept in memory and bounded; lost with the process, since it is
-about the last minutes only.
+about the last minutes only. The counts by receiver, for forecasts, are written every few seconds.
 """
 
+import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -13,15 +14,21 @@ from uuid import UUID
 import asyncpg
 import msgspec
 import orjson
+import structlog
 from msgspec import Struct
 
 from engine.base import clock, ids
+from engine.base.settings import Settings
 from engine.delivery.holds import a_labels
 from engine.delivery.outcome import Outcome, Verdict
 from engine.delivery.routes import Route
+from engine.receiving.receivers import store as receivers
 from engine.sending.settle import DeliveryAttempt
 from engine.store.caches import Cache
+from engine.store.database_errors import DatabaseUnavailable
 from engine.store.queries import Queries
+from mta.outbound.delivery import ActiveDelivery
+from mta.outbound.sites.receiver_counts import ReceiverCounts
 from mta.smtp.client.trace import SmtpTrace, masked
 
 MINUTES = 10  # for which answers are kept
@@ -32,7 +39,9 @@ MAX_DOMAINS = 50_000
 MAX_TOLD = 100  # conversations kept for operators who watch; further ones are only counted
 EACH_TELLING = 25
 MAX_OCTETS = 7_000  # of a notification; Postgres allows 8,000
+FLUSH_S = 15.0  # between two writes of the counts by receiver
 
+_log = structlog.get_logger("mta")
 _SQL = Queries.beside(__file__, "site_stats.sql")
 _TELL = _SQL.command("tell_traces")
 _INDEX = {Verdict.DELIVERED: 0, Verdict.DEFERRED: 1, Verdict.BOUNCED: 2}
@@ -100,10 +109,14 @@ class AnswerCounts:
 
 
 class SiteStats:
-    """The counts and conversations of one process: `routed` and `saw` as mail goes, `tell` several times per second."""
+    """The counts and conversations of one process: `routed`, `entered` and `saw` as mail goes, `tell` and `flush_due`
+    several times per second."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, settings: Settings, pool: asyncpg.Pool) -> None:
+        self._settings = settings
         self._pool = pool
+        self._receivers = ReceiverCounts()
+        self._flush_at: float | None = None  # None: the sites with figures are not read yet
         self.answers = AnswerCounts()
         self.cache: Cache[str, dict[str, datetime]] = Cache("traces", self._load)
         self.watch = SmtpTrace()  # for the connections
@@ -117,12 +130,19 @@ class SiteStats:
             if len(self._site_of) >= MAX_DOMAINS:
                 self._site_of.popitem(last=False)
             self._site_of[domain] = route.site
+        if not route.built_in:
+            self._receivers.routed(domain, route)
         if self.watch.domains:
             self.watch.add_hosts(domain, tuple(host.name for host in route.hosts))
+
+    def entered(self, deliveries: Iterable[ActiveDelivery]) -> None:
+        """Count deliveries that are routed and will be tried."""
+        self._receivers.entered(deliveries)
 
     def saw(self, attempt: DeliveryAttempt) -> DeliveryAttempt:
         """Count an attempt and keep it for operators who watch; return it with the counts of other accounts if it
         failed."""
+        self._receivers.settled(attempt)
         if self.watch.domains:
             self._keep(attempt)
         site = self._site_of.get(attempt.row.domain)
@@ -153,6 +173,25 @@ class SiteStats:
             texts.append(orjson.dumps({"leftOut": left_out}).decode())
         if texts:
             await _TELL.records(self._pool, texts)
+
+    async def flush_due(self) -> None:
+        """Write the counts by receiver every `FLUSH_S`."""
+        if self._flush_at is None or time.monotonic() >= self._flush_at:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write the counts by receiver; while Postgres is away they wait in memory."""
+        taken = self._receivers.take()
+        try:
+            if self._flush_at is None:
+                known = await receivers.LIST.fetch(self._pool)
+                self._receivers.busy.add(one.site for one in known if one.site and one.survival)
+            if taken:
+                await receivers.add_cohorts(self._pool, self._settings.pepper, taken)
+        except DatabaseUnavailable as error:
+            self._receivers.put_back(taken)
+            _log.warning("counts of receivers not written yet", error=repr(error))
+        self._flush_at = time.monotonic() + FLUSH_S
 
     def _keep(self, attempt: DeliveryAttempt) -> None:
         if a_labels(attempt.row.domain) not in self.watch.domains:
