@@ -21,6 +21,7 @@ from engine.delivery.hints import Hints
 from engine.people.api_keys.key_auth import TOUCH_S, Keys
 from engine.people.identity.provider import IdentityProvider
 from engine.people.sessions.session_auth import SessionAuth
+from engine.receiving.receivers.service import ReceiverBoard
 from engine.sending.accept import Acceptor
 from engine.store import metrics
 from engine.store import redis as redis_store
@@ -92,6 +93,7 @@ async def _open_services(settings: Settings, rate: Rate) -> ApiServices:
     hints = Hints(client)
     keys, sessions = Keys(pool, settings.pepper), SessionAuth(pool, settings.pepper)
     acceptor = Acceptor(pool, hints, settings, on_flush=rate.flushed(functools.partial(metrics.flushed, "accept")))
+    resolver = Resolver.from_settings(settings)
     return ApiServices(
         pool=pool,
         redis=client,
@@ -107,7 +109,8 @@ async def _open_services(settings: Settings, rate: Rate) -> ApiServices:
         verifier=Verifier(pool),
         provider=IdentityProvider.from_settings(settings),
         billing=configured(settings),
-        resolver=Resolver.from_settings(settings),
+        resolver=resolver,
+        receivers=ReceiverBoard(pool, resolver, settings),
         settings=settings,
     )
 

@@ -43,8 +43,8 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 MODULES: Final = """
     emails.resources emails.raw emails.resend compat.resources compat.resend_reads
     compat.postmark_reads messages.resources messages.export tails.resources
-    statistics.resources analytics.resources templates.resources templates.layouts templates.starters
-    images.resources streams.resources suppressions.resources bounces.resources domains.resources
+    statistics.resources analytics.resources receivers.resources templates.resources templates.layouts
+    templates.starters images.resources streams.resources suppressions.resources bounces.resources domains.resources
     webhooks.resources webhooks.deliveries
     contacts.resources contacts.files contacts.lists contacts.opt_outs contacts.segments broadcasts.resources
     inbound_addresses.resources inbound_messages.resources inbound_routes.resources inbound_domains.resources

@@ -13,6 +13,7 @@ from engine.events.tails.hub import Tails
 from engine.people.api_keys.key_auth import Keys
 from engine.people.identity.provider import IdentityProvider
 from engine.people.sessions.session_auth import SessionAuth
+from engine.receiving.receivers.service import ReceiverBoard
 from engine.sending.accept import Acceptor
 from engine.store import redis as redis_store
 from engine.store.passwords import Passwords
@@ -38,4 +39,5 @@ class ApiServices(Struct):
     provider: IdentityProvider | None
     billing: Billing
     resolver: Resolver
+    receivers: ReceiverBoard
     settings: Settings

@@ -209,7 +209,8 @@ AREAS = {
     "/v1/domains": "domains", "/v1/emails": "messages", "/v1/events": "messages", "/v1/images": "templates",
     "/v1/inbound": "inbound",
     "/v1/layouts": "templates", "/v1/lists": "contacts", "/v1/local": "messages", "/v1/me": "account",
-    "/v1/messages": "messages", "/v1/requests": "account", "/v1/segments": "contacts", "/v1/stats": "messages",
+    "/v1/messages": "messages", "/v1/receivers": "analytics", "/v1/requests": "account", "/v1/segments": "contacts",
+    "/v1/stats": "messages",
     "/v1/streams": "streams", "/v1/suppressions": "suppressions", "/v1/team": "team", "/v1/template": "templates",
     "/v1/usage": "account", "/v1/verifications": "verifications", "/v1/webhooks": "webhooks",
 }  # fmt: skip

@@ -52,6 +52,8 @@ NOBODYS = {
     "blocklist_addresses": "the service's own addresses",
     "blocklist_zones": "the operator's settings",
     "source_pools": "the service's own addresses",
+    "receiver_cohorts": "outcomes by mail servers, of all accounts together; digests of three of them, by day",
+    "receivers": "the judgement of mail servers by these outcomes",
     "status_quarters": "states of the installation's components",
     "status_incidents": "what operators told everybody",
     "status_updates": "what operators told everybody",

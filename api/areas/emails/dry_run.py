@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from api.areas.emails.forecasts import forecast_of
 from api.areas.emails.schemas import DryRunReply, ForeseenFile, ForeseenMessage
 from api.http.operation import Call
 from engine.base import clock
@@ -47,7 +48,8 @@ async def dry_run(call: Call, request: SendRequest | Submitted, origin: Origin) 
     async with pool.acquire() as connection:
         sender = await sender_facts(connection, call.settings, call.account_id, made.from_domain, clock.now().date())
     checks = await run_sized(len(made.mime), partial(check_message, sender, made.mime, made.stream))
-    reply = DryRunReply(status=accepted.status, message=message, checks=checks)
+    forecast = await forecast_of(call, made, accepted)
+    reply = DryRunReply(status=accepted.status, message=message, checks=checks, forecast=forecast)
     if accepted.status == "duplicate":
         reply.id = accepted.id
         if accepted.body_differs:

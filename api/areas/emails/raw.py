@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from api.areas.emails.dry_run import dry_run
 from api.areas.emails.resources import accepted
-from api.areas.emails.schemas import DryRunReply, SendReply
+from api.areas.emails.schemas import AskedForecast, DryRunReply, SendReply
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, Mailbox, parse_mailbox
@@ -36,6 +36,7 @@ class RawQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True)
         bool | None,
         Meta(description="True: check the message and return what would happen; send nothing", examples=[True]),
     ] = None
+    forecast: AskedForecast = None
 
 
 async def send_raw(call: Call, query: RawQuery, body: bytes) -> SendReply | DryRunReply:
@@ -52,7 +53,7 @@ async def send_raw(call: Call, query: RawQuery, body: bytes) -> SendReply | DryR
         raise invalid("body", _sentence(error)) from error
     origin = Origin(call.account_id, "api", call.reach)
     if not query.dry_run:
-        return await accepted(call, message, origin)
+        return await accepted(call, message, origin, forecast=bool(query.forecast))
     return await dry_run(call, message, origin)
 
 

@@ -1,12 +1,14 @@
 """`POST /v1/emails`, `POST /v1/emails/batch`, and changing or cancelling a scheduled message."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, structs
 
 from api.areas.emails.dry_run import dry_run, foreseen
+from api.areas.emails.forecasts import forecast_of
 from api.areas.emails.schemas import (
     BatchItem,
     BatchReply,
@@ -28,7 +30,7 @@ from engine.base.errors import ErrorType, Refusal
 from engine.sending.cancel_schedule import cancel_schedule
 from engine.sending.emails.limits import MAX_MESSAGES
 from engine.sending.emails.submitted import Submitted
-from engine.sending.emails.types import SEND_REFUSALS, Accepted
+from engine.sending.emails.types import SEND_REFUSALS, Accepted, Checked
 from engine.sending.preparation import Origin
 from engine.sending.reschedule import reschedule
 
@@ -37,18 +39,26 @@ _ITEM = msgspec.json.Decoder(SendRequest)
 
 async def send(call: Call, body: EmailRequest) -> SendReply | DryRunReply:
     """Accept one email; answer 202 for a new one, 200 for a replay of an idempotency key and for a dry run."""
-    is_dry: bool | None = None
-    if body.dry_run is not None:  # no part of the message: a send that follows with the same key has the same content
-        is_dry, body = body.dry_run, structs.replace(body, dry_run=None)
+    if body.dry_run is None and body.forecast is None:
+        return await accepted(call, body, _origin(call))
+    # No part of the message: a send that follows with the same key has the same content.
+    is_dry, is_forecast, body = body.dry_run, body.forecast, structs.replace(body, dry_run=None, forecast=None)
     if is_dry:
         return await dry_run(call, body, _origin(call))
-    return await accepted(call, body, _origin(call))
+    return await accepted(call, body, _origin(call), forecast=bool(is_forecast))
 
 
-async def accepted(call: Call, message: SendRequest | Submitted, origin: Origin) -> SendReply:
-    """Accept one message; return its reply."""
+async def accepted(
+    call: Call, message: SendRequest | Submitted, origin: Origin, *, forecast: bool = False
+) -> SendReply:
+    """Accept one message; return its reply, with a forecast if asked."""
     acceptor = call.services.acceptor
-    return send_reply(call, await acceptor.accept(await acceptor.preparer.check(message, origin)))
+    checked = await acceptor.preparer.check(message, origin)
+    decision = await acceptor.accept(checked)
+    reply = send_reply(call, decision)
+    if forecast:
+        reply.forecast = await forecast_of(call, checked, decision)
+    return reply
 
 
 def send_reply(call: Call, decision: Accepted) -> SendReply:
@@ -72,8 +82,11 @@ async def send_batch(call: Call, body: BatchRequest) -> BatchReply:
         data = [_foreseen_item(index, one) for index, one in enumerate(await foreseen(call, requests, _origin(call)))]
     else:
         acceptor = call.services.acceptor
-        decisions = await acceptor.accept_set(await acceptor.preparer.check_all(requests, _origin(call)))
+        checked = await acceptor.preparer.check_all(requests, _origin(call))
+        decisions = await acceptor.accept_set(checked)
         data = [_item(index, decision) for index, decision in enumerate(decisions)]
+        if body.forecast:
+            await _add_forecasts(call, data, checked, decisions)
     item_errors.link(call, data)
     refused = sum(1 for one in data if one.status == "refused")
     duplicates = sum(1 for one in data if one.status == "duplicate")
@@ -119,6 +132,21 @@ def _item(index: int, decision: Accepted | Refusal) -> BatchItem:
     if decision.body_differs:
         item.body_differs = True
     return item
+
+
+async def _add_forecasts(
+    call: Call, data: Sequence[BatchItem], checked: Sequence[Checked], decisions: Sequence[Accepted | Refusal]
+) -> None:
+    """Add the forecasts of all accepted messages; those of one domain share a look-up."""
+    asked = [
+        (item, forecast_of(call, made, decision))
+        for item, made, decision in zip(data, checked, decisions, strict=True)
+        if isinstance(decision, Accepted)
+    ]
+    for item, forecast in zip(
+        [item for item, _ in asked], await asyncio.gather(*[one for _, one in asked]), strict=True
+    ):
+        item.forecast = forecast
 
 
 def _foreseen_item(index: int, found: tuple[Accepted, ForeseenMessage] | Refusal) -> BatchItem:

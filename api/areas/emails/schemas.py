@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from engine.receiving.receivers.types import Forecast
 from engine.sending.emails.limits import MAX_MESSAGES
 from engine.sending.emails.types import AttachmentIn, Moment, SendRequest
 from engine.sending.sender_requirements import SendChecks
@@ -36,6 +37,15 @@ ItemError = Annotated[
 ]
 
 
+AskedForecast = Annotated[
+    bool | None,
+    Meta(
+        description="True: tell in the response when the email will probably arrive. Looking up the servers of an "
+        "unknown recipient domain takes up to 1.5 seconds"
+    ),
+]
+
+
 class ForeseenFile(Struct):
     """An attachment of a message that would be sent."""
 
@@ -51,6 +61,7 @@ class SendReply(Struct, rename="camel"):
     id: str
     status: Literal["queued", "scheduled", "duplicate"]
     body_differs: bool | UnsetType = UNSET
+    forecast: Forecast | UnsetType | None = UNSET
 
 
 class EmailRequest(SendRequest, frozen=True, kw_only=True, rename="camel"):
@@ -63,6 +74,7 @@ class EmailRequest(SendRequest, frozen=True, kw_only=True, rename="camel"):
             "error of the send. Nothing is stored, counted or sent"
         ),
     ] = None
+    forecast: AskedForecast = None
 
 
 class BatchRequest(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -76,6 +88,7 @@ class BatchRequest(Struct, forbid_unknown_fields=True, rename="camel", kw_only=T
             "one after the other. Nothing is stored, counted or sent"
         ),
     ] = None
+    forecast: AskedForecast = None
 
 
 class ForeseenMessage(
@@ -119,6 +132,7 @@ class DryRunReply(Struct, rename="camel", kw_only=True):
     body_differs: bool | UnsetType = UNSET
     message: ForeseenMessage
     checks: SendChecks
+    forecast: Forecast | None
 
 
 class BatchItem(Struct, rename="camel", kw_only=True):
@@ -129,6 +143,7 @@ class BatchItem(Struct, rename="camel", kw_only=True):
     status: Literal["queued", "scheduled", "duplicate", "refused"]
     body_differs: bool | UnsetType = UNSET
     message: Annotated[ForeseenMessage | UnsetType, Meta(description="Given with `dryRun`")] = UNSET
+    forecast: Forecast | UnsetType | None = UNSET
     error: ItemError | UnsetType = UNSET
 
 

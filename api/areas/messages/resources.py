@@ -25,6 +25,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, existing, not_found, unavailable
 from engine.base.events import SEALED_SOURCES, Status
 from engine.mail.read import Bodies, UnreadableMail, bodies
+from engine.receiving.receivers.types import Forecast
 from engine.sending.messages import rules, store
 from engine.sending.messages.types import MessageFilters, MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.store.concurrency_limiter import LARGE_MESSAGES
@@ -58,12 +59,25 @@ async def read_message(call: Call) -> MessageDetail | Raw:
     """Return one message with its bodies and its waybill."""
     row = existing(await store.read(call.services.pool, call.account_id, call.id), "message")
     weight = row.size_bytes + sum(len(fields[-1]) for fields in row.waybill)
+    forecast = await _forecast(call, row)
     if weight <= LARGE_BYTES:
-        return detail_of(row, await store.body(call.services.pool, call.account_id, call.id))
+        return detail_of(row, await store.body(call.services.pool, call.account_id, call.id), forecast)
     async with LARGE_MESSAGES.of(call.account_id):
         mime = await store.body(call.services.pool, call.account_id, call.id)
-        content = await asyncio.to_thread(lambda: _ENCODER.encode(detail_of(row, mime)))
+        content = await asyncio.to_thread(lambda: _ENCODER.encode(detail_of(row, mime, forecast)))
     return Raw(content, "application/json")
+
+
+async def _forecast(call: Call, row: MessageWithWaybill) -> Forecast | None:
+    """Return the forecast for the recipients for whom the message waits."""
+    domains = rules.waited_for(row)
+    if not domains:
+        return None
+    waited_s = (clock.now() - (row.scheduled_at or rules.made_at(row.id))).total_seconds()
+    account = call.account_id if call.reach is None else None
+    return await call.services.receivers.forecast(
+        account, domains, deliver_by=row.deliver_by, waited_s=max(0.0, waited_s)
+    )
 
 
 async def read_attachment(call: Call) -> Raw:
@@ -129,7 +143,7 @@ def message_of(row: MessageRow) -> Message:
     return Message(**_fields(row))
 
 
-def detail_of(row: MessageWithWaybill, mime: bytes | None) -> MessageDetail:
+def detail_of(row: MessageWithWaybill, mime: bytes | None, forecast: Forecast | None = None) -> MessageDetail:
     """Return a message with its bodies, read from its octets `mime`, and its waybill."""
     try:
         shown = bodies(mime) if mime is not None else Bodies(None, None)
@@ -137,7 +151,9 @@ def detail_of(row: MessageWithWaybill, mime: bytes | None) -> MessageDetail:
         shown = Bodies(None, None)
     waybill = [_event(WaybillRow(*fields)) for fields in row.waybill]
     deliver_by = clock.iso_or_none(row.deliver_by)
-    return MessageDetail(**_fields(row), deliver_by=deliver_by, text=shown.text, html=shown.html, waybill=waybill)
+    return MessageDetail(
+        **_fields(row), deliver_by=deliver_by, text=shown.text, html=shown.html, waybill=waybill, forecast=forecast
+    )
 
 
 def _fields(row: MessageRow) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from engine.base.events import Status
+from engine.receiving.receivers.types import Forecast
 from engine.sending.emails.types import Slug, Tag
 
 MAX_TAGS = 10  # of one message
@@ -126,6 +127,10 @@ class MessageDetail(Message, kw_only=True):
     text: str | None
     html: str | None
     waybill: list[WaybillEvent]
+    forecast: Annotated[
+        Forecast | None,
+        Meta(description="When it will probably arrive at the recipients for whom it waits; null otherwise"),
+    ]
 
 
 class MessagePage(Struct, rename="camel"):

@@ -57,7 +57,8 @@ class ReceiverBoard:
         self._pool = pool
         self._resolver = resolver
         self._settings = settings
-        self._own_names = frozenset[str]() if settings.mx_workers else own_names(settings)  # as the router's
+        takes_mail = settings.delivery == "local" or settings.mx_workers > 0
+        self._own_names = frozenset[str]() if takes_mail else own_names(settings)  # as of the router
         self._known: SingleFlightCache[None, JudgedReceivers] = SingleFlightCache(self._read, 1, clock.monotonic)
 
     async def reports(self, account: UUID | None) -> list[ReceiverReport]:

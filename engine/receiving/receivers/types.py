@@ -91,8 +91,8 @@ class ReceiverRow(Struct, frozen=True):
 class ReceiverReport(Struct, rename="camel", kw_only=True):
     """How a receiver treats the mail of all accounts, and the seconds from acceptance to delivery.
 
-    Figures are null with fewer than 20 messages or 3 accounts, unless all messages are the caller's own. A percentile is
-    also null where more messages wait than it leaves out. Broadcasts do not count.
+    Figures are null with fewer than 20 messages or 3 accounts, unless all messages are the caller's own. A percentile
+    is also null where more messages wait than it leaves out. Broadcasts do not count.
     """
 
     provider: MailboxProvider
@@ -112,8 +112,8 @@ class ReceiverReport(Struct, rename="camel", kw_only=True):
 
 
 class DomainForecast(ReceiverReport, kw_only=True):
-    """When emails to a recipient domain will probably arrive. Of an email that waits, the percentiles are those of emails
-    that have waited as long, from acceptance."""
+    """When emails to a recipient domain will probably arrive. Of an email that waits, the percentiles are those of
+    emails that have waited as long, from acceptance."""
 
     domain: str
 

@@ -12,10 +12,11 @@ import orjson
 
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.events import SETTLED, Status
 from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, narrowed, patterns, without_nul
 from engine.mail.address import BadAddress, domain_name, parse_mailbox
 from engine.mail.read import UnreadableMail, attachment
-from engine.sending.messages.types import MessageFilters, StoredFile
+from engine.sending.messages.types import MessageFilters, MessageWithWaybill, RecipientRow, StoredFile
 
 MAX_NAME, MAX_VALUE = 64, 512  # characters of a metadata entry
 _SPECIALS = re.compile(r'[()<>\[\]:;@\\,."]')  # RFC 5322 3.2.3: these need quotes in a display name
@@ -83,6 +84,14 @@ def too_slow(wanted: MessageFilters) -> Refusal | None:
 def made_at(message: UUID) -> datetime:
     """Return the time of acceptance, in milliseconds, from the message id."""
     return clock.at_milliseconds(ids.milliseconds_of(message))
+
+
+def waited_for(row: MessageWithWaybill) -> set[str]:
+    """Return the recipients' domains for which a message waits in the queue. Broadcasts wait by intention: none."""
+    if row.source == "broadcast" or row.status in {Status.SCHEDULED, *SETTLED}:
+        return set()
+    recipients = [RecipientRow(*fields) for fields in row.recipients]
+    return {one.address.rpartition("@")[2] for one in recipients if Status(one.status) not in SETTLED}
 
 
 def written(name: str | None, address: str) -> str:

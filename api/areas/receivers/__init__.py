@@ -1,0 +1,1 @@
+"""How receiving mail servers treat mail."""
