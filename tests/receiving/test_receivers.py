@@ -209,7 +209,7 @@ async def test_the_worker_judges_all_providers_and_busy_sites(
     own: asyncpg.Pool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.base.clock.now", lambda: AT)
-    site = {"provider": "other", "site": "mx.peer.test"}
+    site: dict[str, Any] = {"provider": "other", "site": "mx.peer.test"}
     mail = [cohort(10, 100), cohort(10, 50, **site), cohort(24 * 60, 50), cohort(9 * 24 * 60, 50)]
     await store.add_cohorts(own, settings.pepper, [(one, (UUID(int=1),)) for one in mail])
     await ReceiverJudge().run(own, settings)

@@ -36,10 +36,6 @@ LOOKUP_S: Final = 1.5  # for the MX records of all recipients together; later on
 _SEVERITY: Final = (
     ReceiverState.UNKNOWN, ReceiverState.NORMAL, ReceiverState.SLOW, ReceiverState.DEFERRING, ReceiverState.REFUSING
 )  # fmt: skip
-_NO_FIGURES: Final = {
-    "basis": ForecastBasis.RECENT, "first_attempt_share": None, "p50_s": None, "p90_s": None, "p95_s": None,
-    "p99_s": None, "sample": None,
-}  # fmt: skip
 
 
 class JudgedReceivers(Struct, frozen=True):
@@ -121,9 +117,15 @@ class ReceiverBoard:
             site=key.site or None,
             state=ReceiverState.UNKNOWN,
             since=None,
+            basis=ForecastBasis.RECENT,
+            first_attempt_share=None,
+            p50_s=None,
+            p90_s=None,
+            p95_s=None,
+            p99_s=None,
+            sample=None,
             text="",
             updated_at=None if row is None else clock.iso(row.updated_at),
-            **_NO_FIGURES,
         )
         if row is not None and self._visible(row, account, at):
             share = row.first_share

@@ -2,6 +2,7 @@
 import { useCall } from "../core/api.js";
 import { href } from "../core/router.js";
 import { Card, ErrorNote, Icon, Skeleton } from "../core/ui.js";
+import { ReceiversLine } from "./receiver_states.js";
 import { date, duration, html, localTime, number, percent, plural, serviceNow, timeOfDay } from "../core/view.js";
 
 const FEW = 10; // settled deliveries, below which a share says less than the numbers
@@ -93,6 +94,7 @@ export function Arrival() {
   if (!data) return html`<${Card} title="Is my mail arriving?"><${Skeleton} /><//>`;
   return html`<${Card} title="Is my mail arriving?" actions=${html`<a href=${href("/deliverability")}>By domain</a>`}><div class="stack-tight">
     <p class="title-text">${answer(data.data)}</p>
+    <${ReceiversLine} />
     <ul class="stack-tight">${data.data.map((row) => html`<li class="arrival" key=${row.provider}><${Line} row=${row} days=${data.days} /></li>`)}</ul>
     ${data.data.length > 0 && html`<p class="small soft">Today in UTC. Company domains hosted at Google count as Gmail, those at Microsoft as Microsoft.</p>`}
   </div><//>`;

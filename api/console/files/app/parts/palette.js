@@ -23,6 +23,7 @@ const ACTIONS = [
   ["Claim an inbound address", "/receiving/addresses?new=1", "at-sign"],
   ["Check addresses", "/codes/checks", "badge-check"],
   ["DMARC sources", "/deliverability/dmarc", "shield-check"],
+  ["How providers treat mail now", "/receivers", "gauge"],
   ["Invite a person", "/team?new=1", "user-plus", "admin"],
   ["Your profile", "/profile", "user-round"],
   ["Your sessions", "/profile/sessions", "monitor"],
