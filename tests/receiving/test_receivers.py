@@ -14,7 +14,9 @@ from engine.receiving.receivers import rules, store
 from engine.receiving.receivers.jobs import ReceiverJudge
 from engine.receiving.receivers.time_classes import EDGES_S, class_of, part_below, time_in
 from engine.receiving.receivers.types import Cohort, ReceiverKey, ReceiverState
+from engine.store import metrics
 from engine.store.postgres import open_pool
+from ops.commands import receivers
 from tests.conftest import NewDatabase
 
 AT = datetime(2026, 3, 2, 12, 2, tzinfo=UTC)
@@ -220,3 +222,26 @@ async def test_the_worker_judges_all_providers_and_busy_sites(
     assert rows[ReceiverKey(MailboxProvider.OTHER, "mx.peer.test")].sample == 50
     assert rows[ReceiverKey(MailboxProvider.APPLE)].state == "unknown"
     assert await own.fetchval("SELECT count(*) FROM receiver_cohorts") == 3  # the one of nine days ago is deleted
+
+
+async def test_the_operator_sees_receivers_of_fewer_accounts_too(own: asyncpg.Pool) -> None:
+    row = rules.judged(GOOGLE, [cohort(10, 100, accounts=["d:1"])], None, None, AT)
+    await store.write_receivers(own, [row])
+    (found,) = await receivers.standing(own)
+
+    assert (found["provider"], found["site"], found["state"], found["accounts"]) == ("google", None, "normal", 1)
+    assert found["p90S"] is not None
+
+
+async def test_the_metric_tells_the_state_of_each_provider(
+    own: asyncpg.Pool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.base.clock.now", lambda: AT)
+    await store.add_cohorts(own, settings.pepper, [(cohort(10, 100, first_refused=200), ())])
+    await ReceiverJudge().run(own, settings)
+
+    values = {
+        state: metrics.RECEIVER_STATE.labels("google", state)._value.get()
+        for state in ("normal", "refusing", "unknown")
+    }
+    assert values == {"normal": 0.0, "refusing": 1.0, "unknown": 0.0}
