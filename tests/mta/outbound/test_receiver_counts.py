@@ -12,8 +12,12 @@ from engine.base.settings import Settings
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict
 from engine.delivery.queue import BROADCAST_PRIORITY, Row
 from engine.delivery.routes import MailHost, Route
+from engine.receiving.receivers import rules
+from engine.receiving.receivers.jobs import ReceiverJudge
+from engine.receiving.receivers.service import ReceiverBoard
 from engine.receiving.receivers.types import Cohort
 from engine.sending.settle import DeliveryAttempt, Result
+from engine.store.resolver import Resolver
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.sites import receiver_counts
 from mta.outbound.sites.receiver_counts import BUSY, BusySites, ReceiverCounts
@@ -189,3 +193,22 @@ async def test_a_stopping_process_writes_its_last_counts(here: World) -> None:
     await mta.stop()
 
     assert sum(one.entered for one in await stored(here.pool)) == 1
+
+
+async def test_delivered_mail_becomes_a_forecast(here: World) -> None:
+    here.domain("gmail.com")
+    mta = await here.mta()
+    accounts = [here.account, await make_account(here.pool), await make_account(here.pool)]
+    sent = [await here.send(f"ann{n}@gmail.com", account=accounts[n % 3]) for n in range(rules.MIN_SAMPLE)]
+    for message in sent:
+        await here.until_step(message, "delivered")
+    await mta.outbound.site_stats.flush()
+    await ReceiverJudge().run(here.pool, here.settings)
+    resolver = Resolver.from_settings(here.settings)
+    found = await ReceiverBoard(here.pool, resolver, here.settings).forecast(None, {"gmail.com"}, deliver_by=None)
+    await resolver.close()
+
+    assert found is not None
+    (one,) = found.receivers
+    assert (one.provider, one.first_attempt_share, one.sample) == ("google", 1.0, rules.MIN_SAMPLE)
+    assert one.p90_s is not None
