@@ -6,7 +6,7 @@ is mail to the simulator. Of accounts, only digests leave the memory.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from msgspec import Struct, field
@@ -17,7 +17,7 @@ from engine.delivery.queue import BROADCAST_PRIORITY, Row
 from engine.delivery.routes import Route
 from engine.receiving.analytics.mailbox_providers import MailboxProvider, provider_of
 from engine.receiving.receivers.time_classes import CLASSES, class_of
-from engine.receiving.receivers.types import BUCKET, MAX_ACCOUNTS, Cohort, ReceiverKey
+from engine.receiving.receivers.types import BUCKET, MAX_ACCOUNTS, Cohort
 from engine.sending.settle import DeliveryAttempt
 from mta.outbound.delivery import ActiveDelivery
 
@@ -45,7 +45,15 @@ class CohortCounts(Struct):
     accounts: set[UUID] = field(default_factory=set)
 
 
-_Key = tuple[int, ReceiverKey]  # the number of the bucket since 1970
+_Key = tuple[int, str, str]  # the number of the bucket since 1970, provider, site; hashing an enum costs 1 µs
+
+
+class _Receiver(Struct, frozen=True):
+    """Who receives a domain's mail, as plain texts."""
+
+    provider: str
+    site: str
+    is_other: bool
 
 
 class BusySites:
@@ -85,7 +93,7 @@ class ReceiverCounts:
 
     def __init__(self) -> None:
         self.busy = BusySites()
-        self._receivers: OrderedDict[str, ReceiverKey] = OrderedDict()  # by domain, with its site
+        self._receivers: OrderedDict[str, _Receiver] = OrderedDict()  # by domain
         self._cohorts: dict[_Key, CohortCounts] = {}
         self._untried: OrderedDict[tuple[UUID, str], None] = OrderedDict()
 
@@ -96,21 +104,21 @@ class ReceiverCounts:
             if len(self._receivers) >= MAX_DOMAINS:
                 self._receivers.popitem(last=False)
             provider = provider_of(route.hosts[0].name if route.hosts else None, domain)
-            self._receivers[domain] = ReceiverKey(provider, route.site)
+            self._receivers[domain] = _Receiver(provider.value, route.site, provider is MailboxProvider.OTHER)
 
     def entered(self, deliveries: Iterable[ActiveDelivery]) -> None:
         """Count deliveries that will be tried, each when it comes for the first time."""
         for one in deliveries:
             row = one.row
             receiver = self._receivers.get(row.domain)
-            if receiver is None or row.attempts or row.priority >= BROADCAST_PRIORITY or row.key in self._untried:
+            if receiver is None or row.attempts or row.priority >= BROADCAST_PRIORITY or one.key in self._untried:
                 continue
             if len(self._untried) >= MAX_UNTRIED:
                 self._untried.popitem(last=False)
-            self._untried[row.key] = None
-            if receiver.provider is MailboxProvider.OTHER:
+            self._untried[one.key] = None
+            if receiver.is_other:
                 self.busy.note(receiver.site, 1, clock.monotonic())
-            for counts in self._counts(receiver, row):
+            for counts in self._counts(receiver, _accepted_ms(row)):
                 counts.entered += len(one.pairs)
                 if len(counts.accounts) < MAX_ACCOUNTS:
                     counts.accounts.add(row.account_id)
@@ -122,8 +130,9 @@ class ReceiverCounts:
         receiver = self._receivers.get(row.domain)
         if receiver is None or attempt.simulated or row.priority >= BROADCAST_PRIORITY:
             return
-        waited_s = (clock.milliseconds(attempt.ended_at) - _accepted_ms(row)) / 1000
-        for counts in self._counts(receiver, row):
+        accepted_ms = _accepted_ms(row)
+        waited_s = (clock.milliseconds(attempt.ended_at) - accepted_ms) / 1000
+        for counts in self._counts(receiver, accepted_ms):
             for result in attempt.results:
                 _add(counts, result.outcome, waited_s, first=not row.attempts, again=attempt.next_at is not None)
 
@@ -136,7 +145,7 @@ class ReceiverCounts:
         """Add counts again that could not be written."""
         for cohort, accounts in taken:
             number = clock.milliseconds(cohort.bucket) // _BUCKET_MS
-            counts = self._of((number, ReceiverKey(MailboxProvider(cohort.provider), cohort.site)))
+            counts = self._of((number, cohort.provider, cohort.site))
             if counts is None:
                 continue
             for name in ("entered", "ended", "first_delivered", "first_deferred", "first_refused"):
@@ -145,13 +154,15 @@ class ReceiverCounts:
                 _arrived(counts, place, number_of)
             counts.accounts |= accounts
 
-    def _counts(self, receiver: ReceiverKey, row: Row) -> list[CohortCounts]:
-        """Return the cohorts of a row: that of the provider, and that of a busy site."""
-        number = _accepted_ms(row) // _BUCKET_MS
-        keys = [(number, ReceiverKey(receiver.provider))]
-        if receiver.provider is MailboxProvider.OTHER and receiver.site in self.busy:
-            keys.append((number, receiver))
-        return [counts for key in keys if (counts := self._of(key)) is not None]
+    def _counts(self, receiver: _Receiver, accepted_ms: int) -> Iterator[CohortCounts]:
+        """Yield the cohorts of a message: that of the provider, and that of a busy site."""
+        number = accepted_ms // _BUCKET_MS
+        if (counts := self._of((number, receiver.provider, ""))) is not None:
+            yield counts
+        if receiver.is_other and receiver.site in self.busy:
+            counts = self._of((number, receiver.provider, receiver.site))
+            if counts is not None:
+                yield counts
 
     def _of(self, key: _Key) -> CohortCounts | None:
         counts = self._cohorts.get(key)
@@ -191,11 +202,11 @@ def _accepted_ms(row: Row) -> int:
 
 
 def _cohort(key: _Key, counts: CohortCounts) -> Cohort:
-    number, receiver = key
+    number, provider, site = key
     return Cohort(
         bucket=clock.at_milliseconds(number * _BUCKET_MS),
-        provider=receiver.provider.value,
-        site=receiver.site,
+        provider=provider,
+        site=site,
         entered=counts.entered,
         ended=counts.ended,
         first_delivered=counts.first_delivered,
