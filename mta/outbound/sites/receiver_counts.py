@@ -16,7 +16,7 @@ from engine.delivery.outcome import Category, Outcome, Scope, Verdict
 from engine.delivery.queue import BROADCAST_PRIORITY, Row
 from engine.delivery.routes import Route
 from engine.receiving.analytics.mailbox_providers import MailboxProvider, provider_of
-from engine.receiving.receivers.time_classes import CLASSES, class_of
+from engine.receiving.receivers.time_classes import class_of
 from engine.receiving.receivers.types import BUCKET, MAX_ACCOUNTS, Cohort
 from engine.sending.settle import DeliveryAttempt
 from mta.outbound.delivery import ActiveDelivery
@@ -43,6 +43,48 @@ class CohortCounts(Struct):
     first_refused: int = 0
     times: list[int] = field(default_factory=list)
     accounts: set[UUID] = field(default_factory=set)
+
+    def enter(self, recipients: int, account: UUID) -> None:
+        """Count recipients whose delivery begins."""
+        self.entered += recipients
+        if len(self.accounts) < MAX_ACCOUNTS:
+            self.accounts.add(account)
+
+    def settle(self, outcome: Outcome | None, waited_s: float, *, first: bool, again: bool) -> None:
+        """Count the outcome of one recipient; None: it was suppressed. `again`: a deferred one is tried again."""
+        if outcome is None:
+            self.ended += 1
+            return
+        if outcome.verdict is Verdict.DELIVERED:
+            self.arrive(class_of(waited_s), 1)
+            self.first_delivered += first
+            return
+        is_deferred = outcome.verdict is Verdict.DEFERRED
+        if not (is_deferred and again):
+            self.ended += 1
+        if not first or outcome.category in _UNASKED:
+            return
+        if is_deferred:
+            self.first_deferred += 1
+        elif outcome.scope in _REFUSED:
+            self.first_refused += 1
+
+    def arrive(self, place: int, recipients: int) -> None:
+        """Count recipients who got the message in a class of time."""
+        if place >= len(self.times):
+            self.times += [0] * (place + 1 - len(self.times))
+        self.times[place] += recipients
+
+    def add(self, more: Cohort, accounts: Iterable[UUID]) -> None:
+        """Add counts that were taken before."""
+        self.entered += more.entered
+        self.ended += more.ended
+        self.first_delivered += more.first_delivered
+        self.first_deferred += more.first_deferred
+        self.first_refused += more.first_refused
+        for place, recipients in enumerate(more.times):
+            self.arrive(place, recipients)
+        self.accounts.update(accounts)
 
 
 _Key = tuple[int, str, str]  # the number of the bucket since 1970, provider, site; hashing an enum costs 1 µs
@@ -119,9 +161,7 @@ class ReceiverCounts:
             if receiver.is_other:
                 self.busy.note(receiver.site, 1, clock.monotonic())
             for counts in self._counts(receiver, _accepted_ms(row)):
-                counts.entered += len(one.pairs)
-                if len(counts.accounts) < MAX_ACCOUNTS:
-                    counts.accounts.add(row.account_id)
+                counts.enter(len(one.pairs), row.account_id)
 
     def settled(self, attempt: DeliveryAttempt) -> None:
         """Count the outcomes of an attempt, whatever ended it."""
@@ -134,7 +174,7 @@ class ReceiverCounts:
         waited_s = (clock.milliseconds(attempt.ended_at) - accepted_ms) / 1000
         for counts in self._counts(receiver, accepted_ms):
             for result in attempt.results:
-                _add(counts, result.outcome, waited_s, first=not row.attempts, again=attempt.next_at is not None)
+                counts.settle(result.outcome, waited_s, first=not row.attempts, again=attempt.next_at is not None)
 
     def take(self) -> list[tuple[Cohort, frozenset[UUID]]]:
         """Return what has been counted, with accounts, and begin anew."""
@@ -146,13 +186,8 @@ class ReceiverCounts:
         for cohort, accounts in taken:
             number = clock.milliseconds(cohort.bucket) // _BUCKET_MS
             counts = self._of((number, cohort.provider, cohort.site))
-            if counts is None:
-                continue
-            for name in ("entered", "ended", "first_delivered", "first_deferred", "first_refused"):
-                setattr(counts, name, getattr(counts, name) + getattr(cohort, name))
-            for place, number_of in enumerate(cohort.times):
-                _arrived(counts, place, number_of)
-            counts.accounts |= accounts
+            if counts is not None:
+                counts.add(cohort, accounts)
 
     def _counts(self, receiver: _Receiver, accepted_ms: int) -> Iterator[CohortCounts]:
         """Yield the cohorts of a message: that of the provider, and that of a busy site."""
@@ -169,32 +204,6 @@ class ReceiverCounts:
         if counts is None and len(self._cohorts) < MAX_COHORTS:
             counts = self._cohorts[key] = CohortCounts()
         return counts
-
-
-def _add(counts: CohortCounts, outcome: Outcome | None, waited_s: float, *, first: bool, again: bool) -> None:
-    """Add the outcome of one recipient; None: it was suppressed. `again`: a deferred one is tried again."""
-    if outcome is None:
-        counts.ended += 1
-        return
-    if outcome.verdict is Verdict.DELIVERED:
-        _arrived(counts, class_of(waited_s), 1)
-        counts.first_delivered += first
-        return
-    is_deferred = outcome.verdict is Verdict.DEFERRED
-    if not (is_deferred and again):
-        counts.ended += 1
-    if not first or outcome.category in _UNASKED:
-        return
-    if is_deferred:
-        counts.first_deferred += 1
-    elif outcome.scope in _REFUSED:
-        counts.first_refused += 1
-
-
-def _arrived(counts: CohortCounts, place: int, messages: int) -> None:
-    if place >= len(counts.times):
-        counts.times += [0] * (min(place, CLASSES - 1) + 1 - len(counts.times))
-    counts.times[place] += messages
 
 
 def _accepted_ms(row: Row) -> int:
