@@ -33,6 +33,7 @@ from engine.store.single_flight import SingleFlightCache
 KEPT_S: Final = 10.0
 STALE_S: Final = 120.0  # no worker judges: the figures tell nothing of the present
 LOOKUP_S: Final = 1.5  # for the MX records of all recipients together; later ones are unknown
+QUICK_LOOKUP_S: Final = 0.2  # of a message that waits: its reader may poll, and finds the answer in the cache next time
 _SEVERITY: Final = (
     ReceiverState.UNKNOWN, ReceiverState.NORMAL, ReceiverState.SLOW, ReceiverState.DEFERRING, ReceiverState.REFUSING
 )  # fmt: skip
@@ -67,7 +68,7 @@ class ReceiverBoard:
     async def report(self, account: UUID | None, domain: str) -> ReceiverReport:
         """Return the receiver of a recipient domain."""
         rows = (await self._known.get(None)).rows
-        key = (await self._receivers([domain]))[domain]
+        key = (await self._receivers([domain], LOOKUP_S))[domain]
         return self._report(key, rows.get(key), account, clock.now())
 
     async def forecast(
@@ -75,12 +76,12 @@ class ReceiverBoard:
     ) -> Forecast | None:
         """Return when an email to these domains will probably arrive; None without domains.
 
-        `waited_s`: since its acceptance. Raises DatabaseUnavailable.
+        `waited_s`: since its acceptance, of a message that waits. Raises DatabaseUnavailable.
         """
         if not domains:
             return None
         rows = (await self._known.get(None)).rows
-        receivers = await self._receivers(sorted(domains))
+        receivers = await self._receivers(sorted(domains), QUICK_LOOKUP_S if waited_s else LOOKUP_S)
         at = clock.now()
         found = [
             self._of_domain(domain, key, rows.get(key), account, at, waited_s) for domain, key in receivers.items()
@@ -172,13 +173,13 @@ class ReceiverBoard:
         share, name = min(shares, default=(0.0, ""))
         return wording.missed_text(name, left_s, share)
 
-    async def _receivers(self, domains: Sequence[str]) -> dict[str, ReceiverKey]:
+    async def _receivers(self, domains: Sequence[str], timeout_s: float) -> dict[str, ReceiverKey]:
         """Return the receiver of each domain; a domain whose MX records are not found in time has an unknown one."""
         found = {one: ReceiverKey(provider_of(None, one)) for one in domains}
         asked = [one for one, key in found.items() if key.provider is MailboxProvider.OTHER]
         lookups = {one: asyncio.ensure_future(find_site(self._resolver, one, self._own_names)) for one in asked}
         if lookups:
-            _, late = await asyncio.wait(lookups.values(), timeout=LOOKUP_S)
+            _, late = await asyncio.wait(lookups.values(), timeout=timeout_s)
             for one in late:
                 one.cancel()
         for domain, lookup in lookups.items():
