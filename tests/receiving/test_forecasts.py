@@ -15,7 +15,7 @@ from engine.receiving.analytics.mailbox_providers import MailboxProvider
 from engine.receiving.receivers import rules, store, wording
 from engine.receiving.receivers.service import STALE_S, ReceiverBoard
 from engine.receiving.receivers.time_classes import CLASSES, class_of
-from engine.receiving.receivers.types import ReceiverKey, ReceiverRow, ReceiverState
+from engine.receiving.receivers.types import Cohort, ReceiverKey, ReceiverRow, ReceiverState
 from engine.store.resolver import Resolver
 from tests.conftest import ServeApi
 from tests.harness.accounts import TestAccount, add_key, make_account
@@ -108,6 +108,19 @@ async def test_figures_of_three_accounts_are_for_everybody(board: ReceiverBoard,
     assert (found["mx.peer.test"].provider, found["mx.peer.test"].site) == ("other", "mx.peer.test")
 
 
+async def test_a_receiver_that_refuses_everything_is_shown(board: ReceiverBoard, own_pool: asyncpg.Pool) -> None:
+    at = clock.now()
+    refused = Cohort(
+        bucket=at - timedelta(minutes=7), provider="google", site="", entered=50, ended=50, first_delivered=0,
+        first_deferred=0, first_refused=50, times=[], accounts=MANY,
+    )  # fmt: skip
+    await store.write_receivers(own_pool, [rules.judged(GMAIL, [refused], None, None, at)])
+    found = await board.report(None, "gmail.com")
+
+    assert (found.state, found.sample, found.p90_s) == (ReceiverState.REFUSING, 50, None)
+    assert found.text == f"Mail to Gmail has been refused since {at:%H:%M} UTC; 0% of first attempts are accepted."
+
+
 async def test_old_judgements_say_nothing_of_the_present(board: ReceiverBoard, own_pool: asyncpg.Pool) -> None:
     old = clock.now() - timedelta(seconds=STALE_S + 5)
     await store.write_receivers(own_pool, [row(GMAIL, MANY, curve(2.0), updated_at=old)])
@@ -150,7 +163,8 @@ async def test_the_slowest_receiver_speaks_for_the_message(board: ReceiverBoard,
     found = await board.forecast(None, {"gmail.com", "outlook.com"}, deliver_by=None)
 
     assert found is not None
-    assert found.text.startswith(f"Microsoft defers mail since {at:%H:%M} UTC; 90% of emails arrive within 2")
+    begin = f"Mail to Microsoft has been deferred since {at:%H:%M} UTC; 90% of emails arrive within 2"
+    assert found.text.startswith(begin)
     assert found.text.endswith(" min.")
     assert found.p90_s is not None
     assert 1000 < found.p90_s < 1600
@@ -225,7 +239,7 @@ async def test_sends_return_a_forecast_where_asked(own_api: Api, judged: TestAcc
     sent = await own_api.post("/v1/emails", judged.token, asked)
     assert sent.status == 202, sent
     forecast = sent.json["forecast"]
-    assert forecast["text"].startswith("Gmail defers mail since ")
+    assert forecast["text"].startswith("Mail to Gmail has been deferred since ")
     assert "70% of emails to Gmail" in forecast["warning"]
     (one,) = forecast["receivers"]
     assert (one["domain"], one["provider"], one["state"], one["sample"]) == ("gmail.com", "google", "deferring", 400)

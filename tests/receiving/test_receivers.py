@@ -13,7 +13,7 @@ from engine.receiving.analytics.mailbox_providers import MailboxProvider
 from engine.receiving.receivers import rules, store
 from engine.receiving.receivers.jobs import ReceiverJudge
 from engine.receiving.receivers.time_classes import EDGES_S, class_of, part_below, time_in
-from engine.receiving.receivers.types import Cohort, ReceiverKey, ReceiverState
+from engine.receiving.receivers.types import MIN_SAMPLE, Cohort, ReceiverKey, ReceiverState
 from engine.store import metrics
 from engine.store.postgres import open_pool
 from ops.commands import receivers
@@ -105,8 +105,13 @@ def test_a_message_that_has_waited_is_told_the_rest() -> None:
 
 
 def test_few_messages_tell_nothing() -> None:
-    row = rules.judged(GOOGLE, [cohort(20, rules.MIN_SAMPLE - 1)], None, None, AT)
-    assert (row.state, row.survival, row.first_share, row.sample) == ("unknown", [], None, rules.MIN_SAMPLE - 1)
+    row = rules.judged(GOOGLE, [cohort(20, MIN_SAMPLE - 1)], None, None, AT)
+    assert (row.state, row.survival, row.first_share, row.sample) == ("unknown", [], None, MIN_SAMPLE - 1)
+
+
+def test_rejected_addresses_tell_nothing() -> None:
+    row = rules.judged(GOOGLE, [cohort(20, 100, arrived=0, ended=100)], None, None, AT)
+    assert (row.state, row.sample) == ("unknown", 0)
 
 
 def test_with_few_messages_the_same_hour_of_the_week_gives_the_times() -> None:

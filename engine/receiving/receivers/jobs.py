@@ -64,7 +64,7 @@ def _by_receiver(cohorts: list[Cohort]) -> dict[ReceiverKey, list[Cohort]]:
 
 def _matters(now: ReceiverRow, before: ReceiverRow | None) -> bool:
     """Return False for a site without figures, now and before: its row is left to be deleted."""
-    return not now.site or bool(now.survival) or (before is not None and bool(before.survival))
+    return not now.site or now.has_figures or (before is not None and before.has_figures)
 
 
 def _measure(judged: list[ReceiverRow]) -> None:

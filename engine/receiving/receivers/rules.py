@@ -14,6 +14,7 @@ from typing import Final
 from engine.receiving.receivers.time_classes import EDGES_S, class_of, part_below, time_in
 from engine.receiving.receivers.types import (
     BUCKET,
+    MIN_SAMPLE,
     Cohort,
     ForecastBasis,
     ReceiverFigures,
@@ -22,7 +23,6 @@ from engine.receiving.receivers.types import (
     ReceiverState,
 )
 
-MIN_SAMPLE: Final = 20  # messages; fewer give no figures
 MIN_ACCOUNTS: Final = 3  # whose figures an account sees, unless all of them are its own
 ENOUGH: Final = 40  # messages with which a shorter window is preferred: it follows changes sooner
 WINDOWS_S: Final = (600.0, 1200.0, 1800.0, 3600.0)
@@ -59,7 +59,7 @@ def judged(
         state=state.value,
         since=at if before is None or before.state != state.value else before.since,
         basis=(ForecastBasis.WEEK if use_week else ForecastBasis.RECENT).value,
-        sample=sum(one.entered for one in recent if _ago_s(one, at) < WINDOWS_S[-1]) if shown is None else shown.sample,
+        sample=sum(one.telling for one in recent if _ago_s(one, at) < WINDOWS_S[-1]) if shown is None else shown.sample,
         first_share=None if shown is None else shown.first_share,
         survival=[] if shown is None else shown.survival,
         accounts=[] if shown is None else shown.accounts,
@@ -69,22 +69,21 @@ def judged(
 
 def present_figures(cohorts: Sequence[Cohort], at: datetime) -> ReceiverFigures | None:
     """Return the figures of the last minutes, of the shortest window with ENOUGH messages; None below MIN_SAMPLE."""
-    entered = 0
     for window_s in WINDOWS_S:
         inside = [one for one in cohorts if _ago_s(one, at) < window_s]
-        entered = sum(one.entered for one in inside)
-        if entered >= ENOUGH or (window_s == WINDOWS_S[-1] and entered >= MIN_SAMPLE):
-            return _figures(inside, entered, survival(cohorts, at, window_s))
+        sample = sum(one.telling for one in inside)
+        if sample >= ENOUGH or (window_s == WINDOWS_S[-1] and sample >= MIN_SAMPLE):
+            return _figures(inside, sample, survival(cohorts, at, window_s))
     return None
 
 
 def usual_figures(cohorts: Sequence[Cohort]) -> ReceiverFigures | None:
     """Return the figures of cohorts whose mail had days to arrive; None below MIN_SAMPLE."""
-    entered = sum(one.entered for one in cohorts)
-    if entered < MIN_SAMPLE:
+    sample = sum(one.telling for one in cohorts)
+    if sample < MIN_SAMPLE:
         return None
     latest = max(one.bucket for one in cohorts) + timedelta(seconds=2 * EDGES_S[-1])
-    return _figures(cohorts, entered, survival(cohorts, latest, math.inf))
+    return _figures(cohorts, sample, survival(cohorts, latest, math.inf))
 
 
 def survival(cohorts: Sequence[Cohort], at: datetime, window_s: float) -> list[float]:
@@ -149,13 +148,13 @@ def _left_after(shares: Sequence[float], seconds: float) -> float | None:
     return before + (shares[place] - before) * part_below(place, max(0.0, seconds))
 
 
-def _figures(cohorts: Sequence[Cohort], entered: int, shares: list[float]) -> ReceiverFigures:
+def _figures(cohorts: Sequence[Cohort], sample: int, shares: list[float]) -> ReceiverFigures:
     delivered = sum(one.first_delivered for one in cohorts)
     deferred = sum(one.first_deferred for one in cohorts)
     refused = sum(one.first_refused for one in cohorts)
     first = delivered + deferred + refused
     return ReceiverFigures(
-        sample=entered,
+        sample=sample,
         first_share=delivered / first if first else None,
         deferred_share=deferred / first if first else 0.0,
         refused_share=refused / first if first else 0.0,

@@ -143,12 +143,14 @@ class ReceiverBoard:
 
     def _visible(self, row: ReceiverRow, account: UUID | None, at: datetime) -> bool:
         """Return True if an account may see the figures: they are of several accounts, or all of its own mail."""
-        if not row.survival or (at - row.updated_at).total_seconds() > STALE_S:
+        if not row.has_figures or (at - row.updated_at).total_seconds() > STALE_S:
             return False
         if rules.account_count(row.accounts) >= rules.MIN_ACCOUNTS:
             return True
-        return account is not None and all(
-            store.is_digest_of(self._settings.pepper, account, one) for one in row.accounts
+        return (
+            account is not None
+            and bool(row.accounts)
+            and all(store.is_digest_of(self._settings.pepper, account, one) for one in row.accounts)
         )
 
     def _warning(
@@ -160,18 +162,19 @@ class ReceiverBoard:
         left_s: float,
     ) -> str | None:
         """Return a sentence for the receiver at which an email will most probably miss its `deliverBy`."""
-        shares = []
+        if left_s <= 0:
+            return wording.missed_text(found[0], left_s, 0.0)
+        unlikely = []
         for one in found:
             row = rows.get(receivers[one.domain])
-            share = None if row is None or one.sample is None else rules.share_within(
-                row.survival, waited_s + left_s, waited_s=waited_s
-            )  # fmt: skip
-            if share is not None and share < rules.LIKELY:
-                shares.append((share, one.name))
-        if left_s > 0 and not shares:
+            if row is not None and one.sample is not None:
+                share = rules.share_within(row.survival, waited_s + left_s, waited_s=waited_s)
+                if share is not None and share < rules.LIKELY:
+                    unlikely.append((share, one.domain, one))
+        if not unlikely:
             return None
-        share, name = min(shares, default=(0.0, ""))
-        return wording.missed_text(name, left_s, share)
+        share, _, receiver = min(unlikely)
+        return wording.missed_text(receiver, left_s, share)
 
     async def _receivers(self, domains: Sequence[str], timeout_s: float) -> dict[str, ReceiverKey]:
         """Return the receiver of each domain; a domain whose MX records are not found in time has an unknown one."""

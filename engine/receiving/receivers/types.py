@@ -10,6 +10,7 @@ from engine.receiving.analytics.mailbox_providers import MailboxProvider
 
 BUCKET: Final = timedelta(minutes=5)
 MAX_ACCOUNTS: Final = 3  # digests kept of a cohort: enough to know that the figures are of several accounts
+MIN_SAMPLE: Final = 20  # recipients; fewer give no figures
 KEPT: Final = timedelta(days=8)  # cohorts
 
 
@@ -55,6 +56,11 @@ class Cohort(Struct, frozen=True):
     times: list[int]
     accounts: list[str]
 
+    @property
+    def telling(self) -> int:
+        """Return the recipients whose mail tells about the receiver: all but rejected addresses and messages."""
+        return max(0, self.entered - self.ended + self.first_refused)
+
 
 class ReceiverFigures(Struct, frozen=True, kw_only=True):
     """What the cohorts of a receiver say. `survival` is the share that still waits at the upper edge of each class; it
@@ -81,6 +87,11 @@ class ReceiverRow(Struct, frozen=True):
     survival: list[float]
     accounts: list[str]
     updated_at: datetime
+
+    @property
+    def has_figures(self) -> bool:
+        """Return True if there was enough mail."""
+        return self.sample >= MIN_SAMPLE
 
     @property
     def key(self) -> ReceiverKey:

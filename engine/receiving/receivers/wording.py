@@ -3,13 +3,14 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from engine.receiving.analytics.mailbox_providers import MailboxProvider
 from engine.receiving.receivers.types import DomainForecast, ForecastBasis, ReceiverReport, ReceiverState
 
 _CLAUSES: Final = {
-    ReceiverState.NORMAL: "{name} accepts mail as usual",
-    ReceiverState.SLOW: "{name} is slower than usual since {since}",
-    ReceiverState.DEFERRING: "{name} defers mail since {since}",
-    ReceiverState.REFUSING: "{name} refuses mail since {since}",
+    ReceiverState.NORMAL: "Mail to {name} arrives as usual",
+    ReceiverState.SLOW: "Mail to {name} has been slower than usual since {since}",
+    ReceiverState.DEFERRING: "Mail to {name} has been deferred since {since}",
+    ReceiverState.REFUSING: "Mail to {name} has been refused since {since}",
     ReceiverState.UNKNOWN: "Little mail goes to {name} at present",
 }
 _SAME_DAY: Final = timedelta(hours=20)  # an older time needs its date
@@ -18,8 +19,10 @@ _SAME_DAY: Final = timedelta(hours=20)  # an older time needs its date
 def report_text(report: ReceiverReport, since: datetime | None, at: datetime) -> str:
     """Return how a receiver treats mail, and how long mail takes."""
     if report.state is ReceiverState.UNKNOWN and report.sample is None:
-        return f"Too little mail went to {report.name} lately to tell how long it takes."
-    clause = _CLAUSES[report.state].format(name=report.name, since="" if since is None else _moment(since, at))
+        return f"Too little mail went to {_name(report)} lately to tell how long it takes."
+    clause = _clause(report, since, at)
+    if report.state is ReceiverState.REFUSING:
+        return f"{clause}; {report.first_attempt_share or 0:.0%} of first attempts are accepted."
     if report.p90_s is None:
         return f"{clause}; more than 10% of emails wait without a known end."
     usually = " usually" if report.basis is ForecastBasis.WEEK else ""
@@ -28,17 +31,19 @@ def report_text(report: ReceiverReport, since: datetime | None, at: datetime) ->
 
 def waiting_text(report: DomainForecast, since: datetime | None, at: datetime, waited_s: float) -> str:
     """Return the same for an email that has waited for `waited_s`."""
-    if report.p90_s is None or report.sample is None:
+    if report.p90_s is None or report.sample is None or report.state is ReceiverState.REFUSING:
         return report_text(report, since, at)
-    clause = _CLAUSES[report.state].format(name=report.name, since="" if since is None else _moment(since, at))
+    clause = _clause(report, since, at)
     return f"{clause}; 90% of emails that waited as long arrive within {span(report.p90_s - waited_s)} more."
 
 
-def missed_text(name: str, left_s: float, share: float) -> str:
+def missed_text(report: ReceiverReport, left_s: float, share: float) -> str:
     """Return the warning that a message will probably not arrive by its `deliverBy`."""
     if left_s <= 0:
-        return "`deliverBy` is over before a first attempt."
-    return f"`deliverBy` leaves {span(left_s)}; at present {share:.0%} of emails to {name} arrive in that time."
+        return "`deliverBy` has passed."
+    return (
+        f"`deliverBy` leaves {span(left_s)}; at present {share:.0%} of emails to {_name(report)} arrive in that time."
+    )
 
 
 def span(seconds: float) -> str:
@@ -50,6 +55,15 @@ def span(seconds: float) -> str:
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.0f} h"
+
+
+def _clause(report: ReceiverReport, since: datetime | None, at: datetime) -> str:
+    return _CLAUSES[report.state].format(name=_name(report), since="" if since is None else _moment(since, at))
+
+
+def _name(report: ReceiverReport) -> str:
+    """Return the receiver's name within a sentence."""
+    return report.name if report.site or report.provider is not MailboxProvider.OTHER else "other providers"
 
 
 def _moment(since: datetime, at: datetime) -> str:

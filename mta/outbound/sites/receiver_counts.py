@@ -44,9 +44,12 @@ class CohortCounts(Struct):
     times: list[int] = field(default_factory=list)
     accounts: set[UUID] = field(default_factory=set)
 
-    def enter(self, recipients: int, account: UUID) -> None:
+    def enter(self, recipients: int) -> None:
         """Count recipients whose delivery begins."""
         self.entered += recipients
+
+    def note(self, account: UUID) -> None:
+        """Keep an account whose mail is counted, unless there are enough."""
         if len(self.accounts) < MAX_ACCOUNTS:
             self.accounts.add(account)
 
@@ -161,7 +164,8 @@ class ReceiverCounts:
             if receiver.is_other:
                 self.busy.note(receiver.site, 1, clock.monotonic())
             for counts in self._counts(receiver, _accepted_ms(row)):
-                counts.enter(len(one.pairs), row.account_id)
+                counts.enter(len(one.pairs))
+                counts.note(row.account_id)
 
     def settled(self, attempt: DeliveryAttempt) -> None:
         """Count the outcomes of an attempt, whatever ended it."""
@@ -173,6 +177,7 @@ class ReceiverCounts:
         accepted_ms = _accepted_ms(row)
         waited_s = (clock.milliseconds(attempt.ended_at) - accepted_ms) / 1000
         for counts in self._counts(receiver, accepted_ms):
+            counts.note(row.account_id)  # though it entered: a process that was killed may have lost that
             for result in attempt.results:
                 counts.settle(result.outcome, waited_s, first=not row.attempts, again=attempt.next_at is not None)
 

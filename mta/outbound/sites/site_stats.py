@@ -185,7 +185,7 @@ class SiteStats:
         try:
             if self._flush_at is None:
                 known = await receivers.LIST.fetch(self._pool)
-                self._receivers.busy.add(one.site for one in known if one.site and one.survival)
+                self._receivers.busy.add(one.site for one in known if one.site and one.has_figures)
             if taken:
                 await receivers.add_cohorts(self._pool, self._settings.pepper, taken)
         except DatabaseUnavailable as error:

@@ -12,10 +12,9 @@ from engine.base.settings import Settings
 from engine.delivery.outcome import Category, Outcome, Scope, Verdict
 from engine.delivery.queue import BROADCAST_PRIORITY, Row
 from engine.delivery.routes import MailHost, Route
-from engine.receiving.receivers import rules
 from engine.receiving.receivers.jobs import ReceiverJudge
 from engine.receiving.receivers.service import ReceiverBoard
-from engine.receiving.receivers.types import Cohort
+from engine.receiving.receivers.types import MIN_SAMPLE, Cohort
 from engine.sending.settle import DeliveryAttempt, Result
 from engine.store.resolver import Resolver
 from mta.outbound.delivery import ActiveDelivery
@@ -199,7 +198,7 @@ async def test_delivered_mail_becomes_a_forecast(here: World) -> None:
     here.domain("gmail.com")
     mta = await here.mta()
     accounts = [here.account, await make_account(here.pool), await make_account(here.pool)]
-    sent = [await here.send(f"ann{n}@gmail.com", account=accounts[n % 3]) for n in range(rules.MIN_SAMPLE)]
+    sent = [await here.send(f"ann{n}@gmail.com", account=accounts[n % 3]) for n in range(MIN_SAMPLE)]
     for message in sent:
         await here.until_step(message, "delivered")
     await mta.outbound.site_stats.flush()
@@ -210,5 +209,5 @@ async def test_delivered_mail_becomes_a_forecast(here: World) -> None:
 
     assert found is not None
     (one,) = found.receivers
-    assert (one.provider, one.first_attempt_share, one.sample) == ("google", 1.0, rules.MIN_SAMPLE)
+    assert (one.provider, one.first_attempt_share, one.sample) == ("google", 1.0, MIN_SAMPLE)
     assert one.p90_s is not None
