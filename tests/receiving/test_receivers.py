@@ -229,6 +229,17 @@ async def test_the_worker_judges_all_providers_and_busy_sites(
     assert await own.fetchval("SELECT count(*) FROM receiver_cohorts") == 3  # the one of nine days ago is deleted
 
 
+async def test_an_idle_service_writes_nothing(own: asyncpg.Pool, settings: Settings) -> None:
+    versions = "SELECT array_agg(xmin::text ORDER BY provider) FROM receivers"
+    judge = ReceiverJudge()
+    await judge.run(own, settings)
+    before = await own.fetchval(versions)
+    await judge.run(own, settings)
+
+    assert len(before) == len(MailboxProvider)
+    assert await own.fetchval(versions) == before
+
+
 async def test_the_operator_sees_receivers_of_fewer_accounts_too(own: asyncpg.Pool) -> None:
     row = rules.judged(GOOGLE, [cohort(10, 100, accounts=["d:1"])], None, None, AT)
     await store.write_receivers(own, [row])

@@ -63,8 +63,9 @@ def _by_receiver(cohorts: list[Cohort]) -> dict[ReceiverKey, list[Cohort]]:
 
 
 def _matters(now: ReceiverRow, before: ReceiverRow | None) -> bool:
-    """Return False for a site without figures, now and before: its row is left to be deleted."""
-    return not now.site or now.has_figures or (before is not None and before.has_figures)
+    """Return False for a receiver without figures, now and before: an idle service writes nothing, and the rows of sites
+    are left to be deleted."""
+    return now.has_figures or (not now.site if before is None else before.has_figures)
 
 
 def _measure(judged: list[ReceiverRow]) -> None:

@@ -74,7 +74,7 @@ export function Compose({ service }) {
       <div class="form-actions"><${Button} kind="primary" type="submit" icon="arrow-right" role="member" busy=${checking.busy}>Check and preview<//></div>
     <//>
     <div class="compose-preview"><${ComposePreview} kind=${kind} draft=${draft} template=${draft.template ? template : null} values=${givenOf(draft)} data=${parsedData(draft.data).data ?? null} /></div></div>
-    ${foreseen && html`<${Review} message=${foreseen.message} checks=${foreseen.checks} status=${foreseen.status} busy=${sending.busy} onSend=${finish} onClose=${() => setForeseen(null)} />`}`;
+    ${foreseen && html`<${Review} message=${foreseen.message} checks=${foreseen.checks} forecast=${foreseen.forecast} status=${foreseen.status} busy=${sending.busy} onSend=${finish} onClose=${() => setForeseen(null)} />`}`;
 }
 
 const addresses = (text) => text.split(/[,;\n]+/).map((one) => one.trim()).filter(Boolean);
@@ -140,7 +140,7 @@ function Files({ files, onFiles, error }) {
 }
 
 /** What would go out, with findings; sending is one more press. */
-function Review({ message, checks, status, busy, onSend, onClose }) {
+function Review({ message, checks, forecast, status, busy, onSend, onClose }) {
   const recipients = [...message.to, ...message.cc, ...message.bcc];
   const suppressed = useSuppressed(recipients);
   const allowance = useCall("GET /v1/me", { quiet: true });
@@ -150,6 +150,7 @@ function Review({ message, checks, status, busy, onSend, onClose }) {
     <${Facts} items=${[["Subject", message.subject || "(empty)"], ["To", recipients.join(", ")], ["Size", `${bytes(message.sizeBytes)} as sent`], message.scheduledAt && ["At", dateTime(message.scheduledAt)], left != null && ["Allowance", `${plural(left, "message")} left today; this message uses ${recipients.length}`]]} />
     ${suppressed.length > 0 && html`<${Notice} tone="warn" title="Suppressed:">${suppressed.join(", ")} won't get this message.<//>`}
     <ul class="stack-tight">${findings(message).map((one) => html`<li class="row"><span class=${one.tone}><${Icon} name=${one.tone === "good" ? "circle-check" : "triangle-alert"} /></span><span class="grow">${one.text}</span></li>`)}</ul>
+    ${forecast && html`<p>${forecast.warning ?? forecast.text}</p>`}
     <${SendChecks} checks=${checks} />
     <${Preview} html=${message.html} text=${message.text} dark=${isDark()} title="Preview" />
   <//>`;
