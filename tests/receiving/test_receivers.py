@@ -164,6 +164,16 @@ def test_accounts_are_counted_by_day_because_their_keys_change() -> None:
     assert rules.account_count([]) == 0
 
 
+def test_late_mail_of_others_is_no_part_of_ones_own_figures() -> None:
+    mine = [cohort(11, 100, 1.0, arrived=70, accounts=["d:1"]), cohort(200, 50, 10_000.0, accounts=["d:1"])]
+    others = cohort(205, 50, 10_500.0, accounts=["d:2"])
+    alone = rules.judged(GOOGLE, mine, None, None, AT)
+    together = rules.judged(GOOGLE, [*mine, others], None, None, AT)
+
+    assert together == alone
+    assert alone.accounts == ["d:1"]
+
+
 def test_digests_of_different_days_and_accounts_differ(settings: Settings) -> None:
     one, other, day = uuid4(), uuid4(), AT.date()
     made = {

@@ -63,8 +63,8 @@ def _by_receiver(cohorts: list[Cohort]) -> dict[ReceiverKey, list[Cohort]]:
 
 
 def _matters(now: ReceiverRow, before: ReceiverRow | None) -> bool:
-    """Return False for a receiver without figures, now and before: an idle service writes nothing, and the rows of sites
-    are left to be deleted."""
+    """Return False for a receiver without figures, now and before: an idle service writes nothing, and the rows of
+    sites are left to be deleted."""
     return now.has_figures or (not now.site if before is None else before.has_figures)
 
 

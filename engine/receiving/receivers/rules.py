@@ -73,8 +73,17 @@ def present_figures(cohorts: Sequence[Cohort], at: datetime) -> ReceiverFigures 
         inside = [one for one in cohorts if _ago_s(one, at) < window_s]
         sample = sum(one.telling for one in inside)
         if sample >= ENOUGH or (window_s == WINDOWS_S[-1] and sample >= MIN_SAMPLE):
-            return _figures(inside, sample, survival(cohorts, at, window_s))
+            return _figures(inside, sample, survival(_of_shown_accounts(cohorts, inside), at, window_s))
     return None
+
+
+def _of_shown_accounts(cohorts: Sequence[Cohort], inside: Sequence[Cohort]) -> Sequence[Cohort]:
+    """Return the cohorts for the curve of a window. While its figures may be of one account alone, older mail of others
+    is left out, whose late arrivals the curve would count."""
+    accounts = set(_kept_accounts(inside))
+    if account_count(accounts) >= MIN_ACCOUNTS:
+        return cohorts
+    return [one for one in cohorts if accounts.issuperset(one.accounts)]
 
 
 def usual_figures(cohorts: Sequence[Cohort]) -> ReceiverFigures | None:
