@@ -165,11 +165,11 @@ def test_accounts_are_counted_by_day_because_their_keys_change() -> None:
 
 
 def test_late_mail_of_others_is_no_part_of_ones_own_figures() -> None:
-    mine = [cohort(11, 100, 1.0, arrived=70, accounts=["d:1"]), cohort(200, 50, 10_000.0, accounts=["d:1"])]
-    others = cohort(205, 50, 10_500.0, accounts=["d:2"])
-    alone = rules.judged(GOOGLE, mine, None, None, AT)
-    together = rules.judged(GOOGLE, [*mine, others], None, None, AT)
+    mine, others = cohort(11, 100, 1.0, arrived=70, accounts=["d:1"]), cohort(16, 50, 700.0, accounts=["d:2"])
+    alone = rules.judged(GOOGLE, [mine], None, None, AT)
+    together = rules.judged(GOOGLE, [mine, others], None, None, AT)
 
+    assert rules.survival([mine, others], AT, 600) != rules.survival([mine], AT, 600)
     assert together == alone
     assert alone.accounts == ["d:1"]
 
