@@ -39,6 +39,7 @@ class Row(Struct):
     min_tls: str | None = None  # the TLS that the message requires; None: as the recipient's domain requires
     priority: int = 1  # 0 goes first; mail_priority() in the database sets it
     suspect: bool = True  # False: no address was suppressed when the row was read
+    waits: str | None = None  # JSON: its waiting time by cause so far (engine.delivery.waits)
 
     @property
     def accepted_at(self) -> datetime:
@@ -213,12 +214,12 @@ async def due_fairly(
     )
 
 
-async def postpone(connection: Source, keys: Collection[tuple[UUID, str]], until: datetime, reason: str | None) -> None:
+async def postpone(connection: Source, rows: Collection[Row], until: datetime, reason: str | None) -> None:
     """Set the due time of rows to `until` (by this host's clock, converted to the database's), without counting an
-    attempt.
+    attempt; store their waiting times.
     """
     wait = until - clock.now()
-    await POSTPONE.execute(connection, [key[0] for key in keys], [key[1] for key in keys], wait, reason)
+    await POSTPONE.execute(connection, *columns([(*row.key, row.waits) for row in rows], 3), wait, reason)
 
 
 async def show_next(connection: Source, rows: Iterable[tuple[Row, datetime | None]]) -> None:

@@ -6,11 +6,11 @@
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
-       q.min_tls, q.priority, x.suspect
+       q.min_tls, q.priority, x.suspect, q.waits
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 CROSS JOIN LATERAL (
     SELECT k.message_id, k.domain, k.shard, k.account_id, k.from_domain, k.recipients, k.total, k.due_at, k.attempts,
-           k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority
+           k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority, k.waits
     FROM queue k
     WHERE k.message_id = n.message_id AND k.domain = n.domain OFFSET 0
 ) AS q
@@ -32,7 +32,7 @@ CROSS JOIN LATERAL (
 -- Return the queue rows with messages $1 and domains $2, without their bodies.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting, NULL::bytea AS mime, false AS smtputf8, q.accepted_at AS released_at, q.deliver_by,
-       q.min_tls, q.priority, true AS suspect
+       q.min_tls, q.priority, true AS suspect, q.waits
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain;
 
@@ -42,11 +42,11 @@ JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain;
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
-       q.min_tls, q.priority, x.suspect
+       q.min_tls, q.priority, x.suspect, q.waits
 FROM unnest($1::uuid[]) AS n (message_id)
 CROSS JOIN LATERAL (
     SELECT k.message_id, k.domain, k.shard, k.account_id, k.from_domain, k.recipients, k.total, k.due_at, k.attempts,
-           k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority
+           k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority, k.waits
     FROM queue k WHERE k.message_id = n.message_id OFFSET 0
 ) AS q
 CROSS JOIN LATERAL (
@@ -122,10 +122,11 @@ WHERE w.step > 0
 ORDER BY w.step;
 
 -- name: postpone_rows
--- Set the due time of rows with messages $1 and domains $2 to $3 from now, by the database's clock, with reason $4; at
--- most to the end of the message's time, when the delivery ends.
-UPDATE queue q SET due_at = least(clock_timestamp() + $3::interval, q.deliver_by), waiting = coalesce($4, q.waiting)
-FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
+-- Set the due time of rows with messages $1 and domains $2 to $4 from now, by the database's clock, with reason $5; at
+-- most to the end of the message's time, when the delivery ends. $3 are their waiting times by cause (null: unchanged).
+UPDATE queue q SET due_at = least(clock_timestamp() + $4::interval, q.deliver_by), waiting = coalesce($5, q.waiting),
+    waits = coalesce(n.waits, q.waits)
+FROM unnest($1::uuid[], $2::text[], $3::text[]) AS n (message_id, domain, waits)
 WHERE q.message_id = n.message_id AND q.domain = n.domain;
 
 -- name: show_next

@@ -26,7 +26,7 @@ async def postpone(pool: asyncpg.Pool, rows: Sequence[Row], until: datetime, *, 
     now = clock.now()
     announced = [row for row in rows if until - _waits_since(row) > SILENT and row.waiting is None]
     announced_keys = {row.key for row in announced}
-    silent = [row.key for row in rows if row.key not in announced_keys]
+    silent = [row for row in rows if row.key not in announced_keys]
     async with pool.acquire() as connection, connection.transaction():
         if announced:  # heads before rows, as in `hold_rows`
             await heads.lock(connection, {row.account_id for row in announced})
@@ -37,7 +37,7 @@ async def postpone(pool: asyncpg.Pool, rows: Sequence[Row], until: datetime, *, 
         )
         if not announced:
             return
-        await queue.postpone(connection, [row.key for row in announced], until, reason)
+        await queue.postpone(connection, announced, until, reason)
         await add_queued_events(
             connection, ((row, {"reason": reason, "until": clock.iso(until)}) for row in announced), now
         )

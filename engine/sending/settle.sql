@@ -78,7 +78,7 @@ BEGIN
     ), queue_later AS (
         UPDATE queue q SET recipients = later.recipients, due_at = clock_timestamp() + later.wait,
             attempts = q.attempts + 1, signature = coalesce(later.signature, q.signature), waiting = NULL,
-            held_by = NULL
+            held_by = NULL, waits = later.waits
         FROM :later
         WHERE q.message_id = later.message_id AND q.domain = later.domain
     ), day_counted AS (

@@ -13,6 +13,7 @@ from engine.delivery.outcome import Outcome, Verdict, detail
 from engine.delivery.queue import Row
 from engine.delivery.sealed_mail import cut_out
 from engine.delivery.wait_reasons import UntriedReason
+from engine.delivery.waits import WaitCause, stored
 from engine.ledger import log
 from engine.ledger.quota_usage import Simulated
 from engine.store.row_sets import Column, RowSet
@@ -42,6 +43,16 @@ class DeliveryAttempt(Struct, frozen=True, kw_only=True):
     untried: UntriedReason | None = None  # the row ended without a delivery try, which does not count as an attempt
     others: dict[str, int] | None = None  # recent outcomes of other accounts at the site, if they explain this one
     simulated: bool = False  # to simulator recipients: suppresses no address and is not held against the account
+    waits: dict[WaitCause, int] | None = None  # ms since the outcome before or the message's creation, by cause
+    fair_share: float = 1.0  # of the site's connections, while it waited there
+
+    @property
+    def wait_detail(self) -> dict[str, object]:
+        """Return the waiting time for the detail of an event."""
+        if self.waits is None:
+            return {}
+        waits = {cause.value: ms for cause, ms in self.waits.items()}
+        return {"waits": waits} | ({"fair_share": self.fair_share} if self.fair_share < 1.0 else {})
 
 
 class SettlingPlan(Struct):
@@ -67,7 +78,8 @@ def plan(attempt: DeliveryAttempt) -> SettlingPlan:
         entries.append(log.Entry(row.account_id, kind, text, at, row.message_id, message))
 
     if attempt.conversation is not None:
-        talk: object = attempt.conversation if row.total == 1 else row.event_scope | attempt.conversation
+        # The waiting time comes before the conversation, because analytics read the beginning alone.
+        talk: object = row.event_scope | attempt.wait_detail | attempt.conversation
         if row.is_sealed:
             talk = cut_out(talk, attempt.results[0].address)
         add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
@@ -95,6 +107,8 @@ def _consequence(result: Result, attempt: DeliveryAttempt) -> tuple[EventType, S
 
 def _detail(result: Result, attempt: DeliveryAttempt, kind: EventType) -> str:
     found: dict[str, object] = {"recipient": result.address}
+    if attempt.conversation is None:
+        found |= attempt.wait_detail
     if result.outcome is None:
         found |= {"address": result.address, "reason": result.suppressed, "phase": "delivery"}
         return _detail_text(found, result, attempt)
@@ -157,6 +171,7 @@ class RetriedRow(Struct, frozen=True):
     recipients: str
     wait: timedelta | None
     signature: bytes | None
+    waits: str
 
 
 class SettledDay(Struct):
@@ -204,6 +219,7 @@ LATER = RowSet(
     Column("recipients", "jsonb"),
     Column("wait"),
     Column("signature"),
+    Column("waits"),
 )
 DAY = RowSet(
     "day",
@@ -264,7 +280,8 @@ def retried(one: SettlingPlan) -> RetriedRow:
     if attempt.row.is_sealed and one.waiting:
         left = attempt.row.recipients
     wait = None if attempt.next_at is None else attempt.next_at - attempt.ended_at
-    return RetriedRow(*attempt.row.key, left, wait, attempt.signature)
+    waits = stored(attempt.ended_at, {}, {WaitCause.RETRY: 1.0})
+    return RetriedRow(*attempt.row.key, left, wait, attempt.signature, waits)
 
 
 def simulated(plans: list[SettlingPlan]) -> list[Simulated]:

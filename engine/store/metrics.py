@@ -5,7 +5,7 @@ increment costs 3-7 µs and an observation 7-12 µs, so events of every message 
 written once a second, and stage times are those of every sixteenth transaction.
 """
 
-from collections import Counter as Counts
+from collections import defaultdict
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -23,6 +23,9 @@ REFUSED = Counter("waybill_refused", "Requests refused", ["type"])
 FLUSH_SIZE = Histogram("waybill_flush_items", "Items per group commit", ["flow"], buckets=_SIZES)
 FLUSH_SECONDS = Histogram("waybill_flush_seconds", "Time of a group commit", ["flow"], buckets=_SECONDS)
 ATTEMPTS = Counter("waybill_attempts", "Recipients attempted", ["verdict", "scope"])
+DELIVERY_WAIT_SECONDS = Counter(
+    "waybill_delivery_wait_seconds", "Time of deliveries up to an outcome, by its cause", ["cause"]
+)
 CONNECTIONS = Counter("waybill_smtp_connections", "Connections to mail servers", ["how"])
 CONNECTIONS_OPEN = Gauge(
     "waybill_smtp_connections_open", "Open connections to mail servers", multiprocess_mode="livesum"
@@ -85,15 +88,15 @@ class Tally:
     """The counts of one process since they were last written; lives as long as the process."""
 
     def __init__(self) -> None:
-        self._counts: Counts[tuple[Counter, tuple[str, ...]]] = Counts()
+        self._counts: dict[tuple[Counter, tuple[str, ...]], float] = defaultdict(float)
 
-    def add(self, counter: Counter, *labels: str) -> None:
-        """Increment a counter by one."""
-        self._counts[counter, labels] += 1
+    def add(self, counter: Counter, *labels: str, by: float = 1.0) -> None:
+        """Increment a counter."""
+        self._counts[counter, labels] += by
 
     def write(self) -> None:
         """Add the counts to the Prometheus counters; called once a second and at exit."""
-        counts, self._counts = self._counts, Counts()
+        counts, self._counts = self._counts, defaultdict(float)
         for (counter, labels), count in counts.items():
             (counter.labels(*labels) if labels else counter).inc(count)
 

@@ -63,6 +63,7 @@ def attempt_of(
             jitter=random.random(),
             deliver_by=delivery.row.deliver_by,
         )
+    waits, fair_share = delivery.wait.upto(now, started, delivery.row)
     return DeliveryAttempt(
         row=delivery.row,
         started_at=started,
@@ -72,6 +73,8 @@ def attempt_of(
         signature=delivery.signature if deferred else None,
         next_at=next_at,
         simulated=delivery.simulated,
+        waits=waits,
+        fair_share=fair_share,
     )
 
 
@@ -97,9 +100,11 @@ def without_recipients(delivery: ActiveDelivery) -> DeliveryAttempt:
     """Return an attempt of which all recipients were suppressed after acceptance."""
     now = clock.now()
     results = tuple(Result(place, address, None, delivery.suppressed[address]) for place, address in delivery.pairs)
+    waits, fair_share = delivery.wait.upto(now, now, delivery.row)
     return DeliveryAttempt(
-        row=delivery.row, started_at=now, ended_at=now, results=results, conversation=None, signature=None, next_at=None
-    )
+        row=delivery.row, started_at=now, ended_at=now, results=results, conversation=None, signature=None,
+        next_at=None, waits=waits, fair_share=fair_share,
+    )  # fmt: skip
 
 
 def too_late(delivery: ActiveDelivery, settings: Settings) -> DeliveryAttempt:

@@ -177,7 +177,9 @@ def _is_broadcast(delivery: ActiveDelivery) -> bool:
 
 
 def _tell(attempt: DeliveryAttempt) -> None:
-    """Count every recipient, and log each that was not delivered, without its address."""
+    """Count every recipient and the waiting time, and log each that was not delivered, without its address."""
+    for cause, ms in (attempt.waits or {}).items():
+        metrics.TALLY.add(metrics.DELIVERY_WAIT_SECONDS, cause, by=ms / 1_000)
     for result in attempt.results:
         outcome = result.outcome
         if outcome is not None:

@@ -214,13 +214,20 @@ class DeliveryWorker:
         if not self._permission.lease_holds or self._completer.is_behind(first):
             await asyncio.sleep(POLL_S)
             return None
-        if self._pacer.limits.rates and not await self._windows.token(self._pacer, IDLE_S):
+        if self._pacer.limits.rates and not await self._token():
             self._seat.leave()
             return None
         delivery = self._site.waiting.take()
         if delivery is None:
             self._pacer.give_back()
         return delivery
+
+    async def _token(self) -> bool:
+        self._site.count_pacing(1)
+        try:
+            return await self._windows.token(self._pacer, IDLE_S)
+        finally:
+            self._site.count_pacing(-1)
 
     def _upcoming(self) -> Envelope | None:
         """Return the next envelope to pipeline behind the final dot, if one is ready to go."""
@@ -272,9 +279,15 @@ class DeliveryWorker:
             self._security.count(delivery.row.domain, self._sessions)
         started = clock.now()
         began = self._site.busy[id(self)] = clock.monotonic()
-        transaction = await self._send(connection, delivery, upcoming)
+        delivery.wait.begin(began)
+        share = self._site.group.waits.begin(delivery.row.account_id, began)
+        try:
+            transaction = await self._send(connection, delivery, upcoming)
+        finally:
+            ended = clock.monotonic()
+            self._site.group.waits.end(share, ended)
         self._site.busy.pop(id(self))
-        lasted = clock.monotonic() - began
+        lasted = ended - began
         if reused:
             metrics.TALLY.add(metrics.CONNECTIONS, "reused")
         if self._connections.pipelining.wants_again(self._site.name, transaction):

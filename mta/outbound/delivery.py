@@ -6,6 +6,7 @@ from engine.authentication import dkim_signing as dkim
 from engine.base import clock
 from engine.delivery.queue import Row
 from engine.delivery.sources_store import Taken
+from mta.outbound.delivery_wait import DeliveryWait
 from mta.smtp.client.connection import Envelope
 
 
@@ -14,7 +15,7 @@ class ActiveDelivery:
 
     __slots__ = (
         "addresses", "envelope", "key", "keys", "loaded_at", "pairs", "return_path_host", "row",
-        "settling", "signature", "simulated", "suppressed", "taken", "taken_at", "tries", "waits",
+        "settling", "signature", "simulated", "suppressed", "taken", "taken_at", "tries", "wait", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -32,6 +33,7 @@ class ActiveDelivery:
         self.addresses = tuple([address for _, address in self.pairs])  # to send to now
         self.loaded_at = loaded_at  # or when suppressions were checked since; monotonic
         self.taken_at = loaded_at
+        self.wait = DeliveryWait(loaded_at)
         self.taken: Taken | None = None  # warm-up quota reserved for it, until it is tried
         self.keys: Sequence[dkim.SigningKey] = ()
         self.return_path_host = ""  # set with the keys

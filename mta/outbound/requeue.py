@@ -13,6 +13,7 @@ import structlog
 from engine.base import clock
 from engine.delivery import queue
 from engine.delivery.wait_reasons import QueuedReason
+from engine.delivery.waits import WaitCause, divided, stored
 from engine.sending import postpone
 from engine.store.database_errors import DatabaseUnavailable
 from mta.outbound.active_queue import ActiveQueue
@@ -43,6 +44,9 @@ class Requeuer:
 
     async def postpone(self, deliveries: list[ActiveDelivery], until: datetime, reason: QueuedReason) -> None:
         """Put deliveries back until a time. While Postgres is away they fall due as they were."""
+        now = clock.now()
+        for one in deliveries:
+            one.row.waits = one.wait.postponed(now, one.row, reason)
         try:
             await postpone.postpone(self._pool, [one.row for one in deliveries], until, reason=reason)
         except DatabaseUnavailable as error:
@@ -77,6 +81,10 @@ class Requeuer:
         """Let due rows wait in the queue, unloaded, until the mail that waits for connections already may be through.
         Raises DatabaseUnavailable."""
         rows = await queue.load_light(self._pool, keys)
+        now = clock.now()
+        for row in rows:
+            waited = divided(row, clock.milliseconds(now), 0.0, {})
+            row.waits = stored(now, waited, {WaitCause.CONNECTION: 1.0})
         await postpone.postpone(self._pool, rows, self._until(len(rows)), reason=QueuedReason.CONNECTION_SLOT)
 
     async def _until_slot(self, parked: list[ActiveDelivery]) -> None:

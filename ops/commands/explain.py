@@ -17,6 +17,8 @@ from engine.base.errors import not_found
 from engine.base.events import SETTLED, EventType, Status
 from engine.delivery.reply_codes import Category
 from engine.delivery.wait_reasons import QUEUED_CLAUSES, QueuedReason
+from engine.delivery.waits import in_words
+from engine.sending.messages.waits import waits_in
 from engine.sending.suppressions.types import Reason
 from engine.store.queries import Queries
 from ops.commands.base import as_json, in_database, reported, show
@@ -191,7 +193,7 @@ def _recipient(one: ExplainedRecipient, details: _Details) -> str:
         )
     meaning = MEANINGS.get(_category(detail), MEANINGS[Category.PROTOCOL])
     verdict = _late(own) if detail.get("late") else _verdict(kind, at, detail, one)
-    parts = [f"For {one.address}, {verdict}: {meaning.happened}.", _said(detail)]
+    parts = [f"For {one.address}, {verdict}: {meaning.happened}.", _said(detail), _took(one, details)]
     if kind != EventType.DELIVERED.value:
         parts += [_waiting(one, details), f"This lies with {_side(meaning, detail)}.", _others(detail)]
     is_over = kind in (EventType.BOUNCED.value, EventType.FAILED.value, EventType.REJECTED.value)
@@ -266,6 +268,15 @@ def _late(own: _Details) -> str:
 def _said(detail: dict[str, Any]) -> str:
     words = str(detail.get("diagnostic") or "")[:MAX_SAID]
     return f"The reply was: “{words}”." if words else ""
+
+
+def _took(one: ExplainedRecipient, details: _Details) -> str:
+    """Return where the time of the last attempt went."""
+    for _, _, detail in reversed(details):
+        waits = waits_in(detail) if _concerns(one, detail) else None
+        if waits is not None:
+            return in_words(waits)
+    return ""
 
 
 def _side(meaning: Meaning, detail: dict[str, Any]) -> str:

@@ -9,12 +9,14 @@ from msgspec import Struct, structs
 
 from api.areas.messages.schemas import (
     Attachment,
+    AttemptWaits,
     Message,
     MessageDetail,
     MessageFilterQuery,
     MessagePage,
     MessagesQuery,
     Recipient,
+    WaitCauses,
     WaybillEvent,
 )
 from api.http import owner_checks
@@ -24,10 +26,12 @@ from api.http.paging import Page
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, existing, not_found, unavailable
 from engine.base.events import SEALED_SOURCES, Status
+from engine.delivery.waits import in_words
 from engine.mail.read import Bodies, UnreadableMail, bodies
 from engine.receiving.receivers.types import Forecast
 from engine.sending.messages import rules, store
 from engine.sending.messages.types import MessageFilters, MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
+from engine.sending.messages.waits import AttemptWait, WaitingEvent, attempt_waits
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 
 LARGE_BYTES = 128 * 1024  # parsing more takes over a millisecond, so it runs in a thread
@@ -149,10 +153,18 @@ def detail_of(row: MessageWithWaybill, mime: bytes | None, forecast: Forecast | 
         shown = bodies(mime) if mime is not None else Bodies(None, None)
     except UnreadableMail:  # SMTP submission accepts messages that can't be parsed
         shown = Bodies(None, None)
-    waybill = [_event(WaybillRow(*fields)) for fields in row.waybill]
-    deliver_by = clock.iso_or_none(row.deliver_by)
+    events = [WaybillRow(*fields) for fields in row.waybill]
+    details = [_PAYLOAD.decode(one.payload).detail for one in events]
+    pairs = list(zip(events, details, strict=True))
+    waited = [WaitingEvent(one.id, one.type, one.occurred_at, detail) for one, detail in pairs]
     return MessageDetail(
-        **_fields(row), deliver_by=deliver_by, text=shown.text, html=shown.html, waybill=waybill, forecast=forecast
+        **_fields(row),
+        deliver_by=clock.iso_or_none(row.deliver_by),
+        text=shown.text,
+        html=shown.html,
+        waybill=[_event(one, detail) for one, detail in pairs],
+        waits=[_waits(one) for one in attempt_waits(waited)],
+        forecast=forecast,
     )
 
 
@@ -197,8 +209,20 @@ def _recipient(row: RecipientRow) -> Recipient:
     )
 
 
-def _event(row: WaybillRow) -> WaybillEvent:
-    detail = _PAYLOAD.decode(row.payload).detail
+def _waits(one: AttemptWait) -> AttemptWaits:
+    return AttemptWaits(
+        event_id=ids.format_id(ids.Kind.EVENT, one.event),
+        domain=one.domain,
+        from_=clock.iso(one.since),
+        until=clock.iso(one.until),
+        total_ms=sum(one.ms.values()),
+        causes=WaitCauses(**{cause.value: ms for cause, ms in one.ms.items()}),
+        fair_share=one.fair_share,
+        text=in_words(one.ms),
+    )
+
+
+def _event(row: WaybillRow, detail: dict[str, Any]) -> WaybillEvent:
     return WaybillEvent(ids.format_id(ids.Kind.EVENT, row.id), row.seq, row.type, clock.iso(row.occurred_at), detail)
 
 

@@ -115,6 +115,57 @@ class WaybillEvent(Struct, rename="camel"):
     detail: dict[str, Any]
 
 
+class WaitCauses(Struct, rename="camel", kw_only=True):
+    """Milliseconds by cause; they sum to the whole time."""
+
+    schedule: Annotated[int, Meta(ge=0, description="Until its own `scheduledAt`", examples=[0])] = 0
+    queue: Annotated[int, Meta(ge=0, description="Due, until Waybill took it up", examples=[9])] = 0
+    site_limits: Annotated[
+        int, Meta(ge=0, description="A pause, pace or connection limit of the receiving servers", examples=[0])
+    ] = 0
+    other_accounts: Annotated[
+        int, Meta(ge=0, description="Connections to these servers were busy with other accounts' mail", examples=[120])
+    ] = 0
+    own_mail: Annotated[
+        int, Meta(ge=0, description="Connections to these servers were busy with your own mail", examples=[0])
+    ] = 0
+    connection: Annotated[
+        int, Meta(ge=0, description="Looking up the servers and connecting: DNS, TCP, TLS, EHLO", examples=[210])
+    ] = 0
+    transaction: Annotated[int, Meta(ge=0, description="The SMTP transaction itself", examples=[85])] = 0
+    retry: Annotated[int, Meta(ge=0, description="After a deferral, until the next attempt was due", examples=[0])] = 0
+
+
+class AttemptWaits(Struct, rename="camel", kw_only=True):
+    """Where the time of one attempt went: from `from` to its outcome at `until`.
+
+    `from` is the outcome of the attempt before; for the first one, `createdAt`.
+    """
+
+    event_id: Annotated[str, Meta(description="The event of the waybill that records it")]
+    domain: Annotated[
+        str | None,
+        Meta(description="The recipients' domain; null: all of them", examples=["example.com"]),
+    ]
+    from_: str
+    until: str
+    total_ms: Annotated[int, Meta(ge=0, description="From `from` to `until`", examples=[424])]
+    causes: WaitCauses
+    fair_share: Annotated[
+        float,
+        Meta(
+            gt=0, le=1, description="1 by the number of accounts with mail to these servers, on average", examples=[0.5]
+        ),
+    ]
+    text: Annotated[
+        str,
+        Meta(
+            description="The largest causes, for people",
+            examples=["Took 0.4 s, of which 0.2 s for the connection and 0.1 s for other accounts."],
+        ),
+    ]
+
+
 class MessageDetail(Message, kw_only=True):
     """A message with its bodies and its waybill, in the order of `seq`."""
 
@@ -131,6 +182,7 @@ class MessageDetail(Message, kw_only=True):
         Forecast | None,
         Meta(description="When it will probably arrive at the recipients for whom it waits; null otherwise"),
     ]
+    waits: Annotated[list[AttemptWaits], Meta(description="Where the time of each attempt went")]
 
 
 class MessagePage(Struct, rename="camel"):

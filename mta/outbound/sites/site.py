@@ -23,6 +23,7 @@ from mta.outbound.sites.pacer import Pacer, PacerNote
 from mta.outbound.source_ips.addresses import SourceAddress
 from mta.outbound.source_ips.health import SourceStanding
 from mta.outbound.tls.policy import WITHOUT, TlsPolicy
+from mta.outbound.wait_clock import FirstOpening, WaitClock
 from mta.smtp.client.connection import SmtpConnection
 
 IDLE_S = 5.0  # how long a connection waits for more mail
@@ -50,6 +51,7 @@ class SiteGroup:
         self.sites: dict[Site, None] = {}
         self.hungry: dict[Site, None] = {}  # sites with mail and without a worker, in the order of asking
         self.idle: dict[Site, None] = {}  # sites whose workers wait for mail
+        self.waits = WaitClock(clock.monotonic())
 
     def add(self, site: "Site") -> None:
         """Add a site that keeps to this pacer."""
@@ -87,6 +89,7 @@ class Site:
         self.connected = 0
         self.asking = 0  # workers that wait for a slot
         self.opening = 0
+        self.first = FirstOpening()
         self.greeted = False  # a server of the site was ready for MAIL
         self.opens_s = 0.0  # how long opening the latest connection took
         self.busy: dict[int, float] = {}  # worker -> when its present transaction, or its opening, began
@@ -128,19 +131,27 @@ class Site:
         """Count one more worker."""
         self.workers += 1
         self.pacer.connection_wanted()
+        self._time_changes(workers=1)
 
     def dismiss(self) -> None:
         """Count one worker less."""
         self.workers -= 1
         self.pacer.connection_given_up()
+        self._time_changes(workers=-1)
 
     def count_asking(self, change: int) -> None:
         """Count the workers that wait for a slot."""
         self.asking += change
+        self._time_changes(opening=change)
 
     def count_opening(self, change: int) -> None:
         """Count the connections that are being opened."""
         self.opening += change
+        self._time_changes(opening=change)
+
+    def count_pacing(self, change: int) -> None:
+        """Count the workers that wait for the right to begin a message."""
+        self._time_changes(pacing=change)
 
     def opened_within(self, seconds: float) -> None:
         """Note how long the latest opening took."""
@@ -151,11 +162,19 @@ class Site:
         self.greeted = True
         self.connected += 1
         self.pacer.connection_ready()
+        self._time_changes()
 
     def connection_closed(self) -> None:
         """Count a connection less that was ready."""
         self.connected -= 1
         self.pacer.connection_closed()
+        self._time_changes()
+
+    def _time_changes(self, *, workers: int = 0, opening: int = 0, pacing: int = 0) -> None:
+        """Tell the clock of waiting times of a change."""
+        now = clock.monotonic()
+        self.group.waits.change(now, workers=workers, opening=opening, pacing=pacing)
+        self.first.goes_on(now, opening=self.workers > 0 and not self.connected)
 
     # -- rest ------------------------------------------------------------------------------------
 
@@ -183,6 +202,8 @@ class Site:
 
     def put(self, delivery: ActiveDelivery, *, first: bool = False) -> None:
         """Add a delivery and wake an idle worker."""
+        now = clock.monotonic()
+        delivery.wait.line_up(self.group.waits.mark(delivery.row.account_id, self.first, now), now)
         if first:
             self.waiting.put_first(delivery)
         else:
