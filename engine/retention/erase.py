@@ -67,8 +67,9 @@ _MANY = tuple(
         "erase_attempts", "erase_events", "erase_suppressions", "erase_idempotency", "erase_quarters",
         "erase_tag_quarters", "erase_versions", "erase_layout_versions", "erase_images", "erase_copies",
         "erase_reports", "erase_dmarc",
-        "erase_day_counts", "erase_deliveries", "erase_delivery_weeks", "erase_delivery_providers", "erase_links",
-        "erase_requests", "erase_topic_opt_outs", "erase_members", "erase_contacts", "erase_broadcasts",
+        "erase_day_counts", "erase_deliveries", "erase_delivery_weeks", "erase_delivery_providers",
+        "erase_delivery_waits", "erase_links", "erase_requests", "erase_topic_opt_outs", "erase_members",
+        "erase_contacts", "erase_broadcasts",
     )
 )  # fmt: skip
 

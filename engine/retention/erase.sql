@@ -142,6 +142,11 @@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_weeks WHERE account_id = $1 LI
 DELETE FROM delivery_providers
 WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_providers WHERE account_id = $1 LIMIT $2 / 10));
 
+-- name: erase_delivery_waits
+-- Delete the next sums of waiting times of account $1, a tenth of $2, with their histograms.
+DELETE FROM delivery_waits
+WHERE ctid = ANY (ARRAY(SELECT ctid FROM delivery_waits WHERE account_id = $1 LIMIT $2 / 10));
+
 -- name: erase_requests
 -- Delete the next $2 requests of account $1 from the request log.
 DELETE FROM api_requests WHERE id = ANY (ARRAY(SELECT id FROM api_requests WHERE account_id = $1 LIMIT $2))
@@ -276,6 +281,7 @@ SELECT EXISTS (SELECT 1 FROM messages WHERE account_id = $1) OR EXISTS (SELECT 1
     OR EXISTS (SELECT 1 FROM delivery_groups WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM delivery_weeks WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM delivery_providers WHERE account_id = $1)
+    OR EXISTS (SELECT 1 FROM delivery_waits WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM api_requests WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM contacts WHERE account_id = $1)
     OR EXISTS (SELECT 1 FROM broadcasts b JOIN broadcast_recipients r ON r.broadcast_id = b.id WHERE b.account_id = $1)

@@ -188,6 +188,8 @@ CATALOGUE: Final = (
           needs_full="its hosts run different parts"),
     Drill("bystander", "One site of ten misbehaves, and the delivery times of the other nine are compared.",
           "bystander:run"),
+    Drill("fairness", "One account floods a slow site; the waiting times of another one there must add up and stay"
+          " within its turn.", "fairness:run", messages=0),
     Drill("codes", "Codes and addresses of settled verifications are looked for in all that the service keeps and"
           " sends.", "codes:run", messages=100),
     Drill("silent-sites", "One tenant mails thousands of servers that never answer; other mail must not wait.",

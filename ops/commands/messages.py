@@ -136,8 +136,10 @@ def message(*, message: str, account: str | None, everybody: bool, key: str | No
     owner = ["accountId"] if "accountId" in found else []
     for name in (*owner, "id", "status", "from", "to", "subject", "createdAt", "deliveredAt"):
         line(name, found.get(name))
+    waits = {one["eventId"]: one["text"] for one in found["waits"]}
     for event in found["waybill"]:
-        click.echo(f"{event['createdAt']}  {event['seq']:>6}  {event['type']:10} {details_in_words(event['detail'])}")
+        words = " ".join(filter(None, (details_in_words(event["detail"]), waits.get(event["id"]))))
+        click.echo(f"{event['createdAt']}  {event['seq']:>6}  {event['type']:10} {words}")
 
 
 def _one_of(*, account: str | None, everybody: bool, key: str | None) -> bool:

@@ -43,6 +43,7 @@ DETAILS = [
     "/deliverability/bounces",
     "/bounces/{suppression}",
     "/deliverability/dmarc",
+    "/deliverability/waits",
     "/deliverability/tls",
     "/account/limits",
     "/account/data",

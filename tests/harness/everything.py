@@ -267,6 +267,10 @@ async def _behind_the_doors(pool: asyncpg.Pool, estate: Estate, *, people: bool)
                 "INSERT INTO delivery_providers VALUES ($1, '2026-01-01', 'google', 's', 'x.test', 1, 0, 0, 0, '')",
                 (account,),
             ),
+            (
+                "INSERT INTO delivery_waits VALUES ($1, '2026-01-01Z', 'other', 's', 'x.test', 1, 0,0,0,0,0,0,0,0, 1)",
+                (account,),
+            ),
             ("INSERT INTO simulated_days (account_id, day, messages) VALUES ($1, '2026-01-01', 1)", (account,)),
             ("INSERT INTO plan_usage VALUES ($1, 'received_messages', '2026-01-01', 1)", (account,)),
             (

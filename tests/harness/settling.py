@@ -9,6 +9,7 @@ import orjson
 from engine.base import clock, ids
 from engine.delivery import queue
 from engine.delivery.outcome import classify
+from engine.delivery.waits import WaitCause
 from engine.mail.replies import Answer, Phase, Reply
 from engine.sending.settle import DeliveryAttempt, Result, Settler
 
@@ -19,12 +20,14 @@ async def settle(
     *replies: tuple[str, int, str],
     again_after: timedelta | None = None,
     mx: str | None = None,
+    waits: dict[WaitCause, int] | None = None,
+    fair_share: float = 1.0,
 ) -> None:
     """Settle one attempt at each pending delivery of `message` (`msg_…`).
 
     `replies` are (address, code, text that begins with an enhanced code); recipients without one were accepted
     with 250. A deferred recipient waits `again_after`, or has failed when that is None. `mx` is the server that
-    answered.
+    answered; `waits` are milliseconds by cause.
     """
     said = {address: (code, text) for address, code, text in replies}
     member = await _member(pool)
@@ -46,6 +49,8 @@ async def settle(
                 conversation={"mx": host, "tls": "TLSv1.3", "greeting": f"220 {host} ready"},
                 signature=None,
                 next_at=None if again_after is None else now + again_after,
+                waits=waits,
+                fair_share=fair_share,
             )
         )
 

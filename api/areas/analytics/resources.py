@@ -1,4 +1,4 @@
-"""`GET /v1/analytics/delivery`, `/providers`, `/dmarc` and `/tls`."""
+"""`GET /v1/analytics/delivery`, `/providers`, `/waits`, `/dmarc` and `/tls`."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import UNSET
 
+from api.areas.analytics.plan_window import check_days
 from api.areas.analytics.providers import read_providers
 from api.areas.analytics.schemas import (
     DeliveryFigures,
@@ -20,11 +21,11 @@ from api.areas.analytics.schemas import (
     TlsPolicyRow,
     TlsSummary,
 )
+from api.areas.analytics.waits import read_waits
 from api.http.operation import Area, Call, LimitedKeys, Operation
 from engine.base import clock
-from engine.base.errors import ErrorType, Refusal, existing, invalid, not_found
+from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.list_filters import narrowed
-from engine.ledger import heads
 from engine.mail.address import BadAddress, domain_name
 from engine.receiving.analytics import delivery, delivery_page, dmarc, rules, tls
 from engine.receiving.analytics.types import (
@@ -41,19 +42,7 @@ from engine.receiving.analytics.types import (
 async def read_delivery(call: Call, query: DeliveryQuery) -> DeliveryReply:
     """Return rates and times of delivery by recipients' domain or by tag."""
     pool, account = call.services.pool, call.account_id
-    head = existing(await heads.READ.first(pool, account), "account")
-    limit = head.caps.analytics_days
-    if query.days > max(limit, rules.MAX_DAYS):
-        raise invalid("days", f"`days` is {query.days}; ask for 1 to {max(limit, rules.MAX_DAYS)} days.")
-    if query.days > limit:
-        raise Refusal(
-            ErrorType.PLAN_LIMIT_REACHED,
-            f"`days` is {query.days}; your plan includes {limit} days of analytics. Request fewer days, or upgrade "
-            "your plan.",
-            resource="analytics_days",
-            limit=limit,
-            used=query.days,
-        )
+    await check_days(call, query.days)
     pepper = call.settings.pepper
     wanted, offset = delivery_page.start(pepper, account, query.days, query.cursor, clock.now())
     if offset == 0:
@@ -242,6 +231,14 @@ OPERATIONS = (
     ),
     Operation(
         "GET", "/v1/analytics/providers", read_providers, "Read how mail arrives at each mailbox provider", _KEYS
+    ),
+    Operation(
+        "GET",
+        "/v1/analytics/waits",
+        read_waits,
+        "Read why deliveries waited",
+        _KEYS,
+        refusals=(ErrorType.PLAN_LIMIT_REACHED,),
     ),
     Operation(
         "GET",

@@ -4,10 +4,12 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from api.http.waits import WaitCauses
 from engine.base.plans import MAX_AGREED_DAYS
 from engine.receiving.analytics.rules import MAX_DAYS
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+Provider = Literal["google", "microsoft", "yahoo", "apple", "other"]
 DomainName = Annotated[str, Meta(min_length=1, max_length=253, description="A domain of the account; default: all")]
 
 
@@ -204,7 +206,7 @@ class ProviderRow(Struct, rename="camel", kw_only=True):
     """
 
     provider: Annotated[
-        Literal["google", "microsoft", "yahoo", "apple", "other"],
+        Provider,
         Meta(description="The provider of the mailboxes", examples=["google"]),
     ]
     name: Annotated[str, Meta(description="Its name for people", examples=["Gmail"])]
@@ -223,3 +225,54 @@ class ProviderSummary(Struct, rename="camel", kw_only=True):
     until: str
     days: int
     data: list[ProviderRow]
+
+
+class WaitsQuery(Struct, rename="camel", forbid_unknown_fields=True):
+    """The query of `GET /v1/analytics/waits`."""
+
+    days: Annotated[int, Meta(ge=1, le=MAX_AGREED_DAYS, description="UTC days, today included; by hour at most 7")] = 7
+    group_by: Annotated[
+        Literal["provider", "hour", "day"], Meta(description="Rows by provider of the mailbox, or by UTC hour or day")
+    ] = "provider"
+    provider: Annotated[Provider, Meta(description="Only mail to this provider")] | None = None
+    stream: Annotated[str, Meta(min_length=1, max_length=64, description="Only mail of this stream")] | None = None
+
+
+class WaitsTotal(Struct, rename="camel", kw_only=True):
+    """The waiting times of attempts, which count in the UTC hour in which they began.
+
+    `causes` are sums in milliseconds. `otherAccountsP95Ms` is the 95th percentile of `otherAccounts` of an attempt,
+    within 1%. `fairShare` is the mean of the attempts' fair shares. Both are null without attempts.
+    """
+
+    attempts: Annotated[
+        int, Meta(ge=0, description="Attempts that opened, or tried to open, a connection", examples=[240])
+    ]
+    causes: WaitCauses
+    fair_share: Annotated[
+        Share | None, Meta(description="1 by the number of accounts with mail there", examples=[0.94])
+    ]
+    other_accounts_p95_ms: Annotated[
+        int | None, Meta(description="95% of attempts waited no longer for other accounts", examples=[85])
+    ]
+
+
+class WaitsRow(WaitsTotal, rename="camel", kw_only=True):
+    """The waiting times of one provider, or of the hour or day from `begin`, as `groupBy` asks."""
+
+    provider: (
+        Annotated[Provider, Meta(description="The provider of the mailboxes", examples=["google"])] | UnsetType
+    ) = UNSET
+    name: Annotated[str, Meta(description="Its name for people", examples=["Gmail"])] | UnsetType = UNSET
+    begin: Annotated[str, Meta(description="The begin of the hour or day")] | UnsetType = UNSET
+
+
+class WaitsReply(Struct, rename="camel", kw_only=True):
+    """Why deliveries waited: in total, and by provider, hour or day. Those without attempts are left out."""
+
+    group_by: Literal["provider", "hour", "day"]
+    days: int
+    from_: str
+    until: str
+    total: Annotated[WaitsTotal, Meta(description="All attempts of the period")]
+    data: list[WaitsRow]

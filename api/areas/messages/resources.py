@@ -16,13 +16,13 @@ from api.areas.messages.schemas import (
     MessagePage,
     MessagesQuery,
     Recipient,
-    WaitCauses,
     WaybillEvent,
 )
 from api.http import owner_checks
 from api.http.download import MAIL, download, mail_file
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from api.http.paging import Page
+from api.http.waits import WaitCauses
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, existing, not_found, unavailable
 from engine.base.events import SEALED_SOURCES, Status

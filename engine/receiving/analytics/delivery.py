@@ -4,7 +4,6 @@ The counts follow each account's log, so that delivery itself does no work for t
 events of its account, unless there are many.
 """
 
-import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -15,10 +14,10 @@ from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.base.events import EventType
-from engine.receiving.analytics import delivery_rules, histogram, rules
-from engine.receiving.analytics.delivery_rules import CountedEvent, CountedMessage, GroupCounts, RecordedMessages
+from engine.receiving.analytics import delivery_rules, histogram, rules, waits
+from engine.receiving.analytics.delivery_rules import CountedMessage, GroupCounts, RecordedMessages
 from engine.receiving.analytics.rules import KEPT_DAYS, MAX_DAYS
-from engine.receiving.analytics.types import DeliveryFiguresRow, DeliverySums, DeliveryWanted, GroupBy
+from engine.receiving.analytics.types import CountedEvent, DeliveryFiguresRow, DeliverySums, DeliveryWanted, GroupBy
 from engine.store.jobs import Job
 from engine.store.queries import Conn, Queries, Source, WideQuery
 from engine.store.row_sets import Column, RowSet
@@ -31,7 +30,6 @@ PAGE = 500  # events, or groups, at once: each takes about 2 ms of the event loo
 BUDGET_S = 20.0
 MAX_FORGOTTEN = 5_000  # groups per statement
 _SKEW = timedelta(days=1)  # the largest difference between the clocks of hosts that write one log
-_MERGED_IN_THREAD = 100_000  # octets of histograms; fewer are merged in 2 ms
 
 
 class UncountedLog(Struct, frozen=True):
@@ -88,7 +86,7 @@ _TIMES = {
     GroupBy.DOMAIN: _SQL.rows("times_by_domain", _NamedTimes),
     GroupBy.TAG: _SQL.rows("times_by_tag", _NamedTimes),
 }
-_FORGET = (_SQL.command("forget_groups"), _SQL.command("forget_weeks"), _SQL.command("forget_providers"))
+_FORGET = (_SQL.command("forget_groups"), _SQL.command("forget_weeks"), _SQL.command("forget_providers"), waits.FORGET)
 
 
 async def count_ahead(pool: asyncpg.Pool, *, everything: bool = False, budget_s: float = BUDGET_S) -> bool:
@@ -135,6 +133,7 @@ async def _count(connection: Conn, due: UncountedLog, at: datetime) -> None:
             counter.add(events, await _recorded(connection, events))
     await add(connection, due.account_id, counter.groups())
     await _add(connection, due.account_id, counter.by_provider(), _PROVIDERS)
+    await waits.add(connection, due.account_id, counter.waits.counts())
     await _ADVANCE.execute(connection, due.account_id, upto, at if upto == due.tip else due.counted_at)
 
 
@@ -202,19 +201,8 @@ async def _times(
     if not names:
         return {}
     found = await _TIMES[by].fetch(source, *conditions, list(names))
-    merged = await merged_times([one.times for one in found])
+    merged = await histogram.merged_times([one.times for one in found])
     return dict(zip([one.name for one in found], merged, strict=True))
-
-
-async def merged_times(times: Sequence[bytes]) -> list[dict[int, int]]:
-    """Return the sum of each of the stored histograms, in a thread if they are large."""
-    if sum(map(len, times)) > _MERGED_IN_THREAD:
-        return await asyncio.to_thread(_merged, times)
-    return _merged(times)
-
-
-def _merged(times: Sequence[bytes]) -> list[dict[int, int]]:
-    return [histogram.merged(one) for one in times]
 
 
 def _row(sums: DeliverySums, samples: Mapping[int, int]) -> DeliveryFiguresRow:

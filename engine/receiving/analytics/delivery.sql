@@ -37,7 +37,7 @@ SELECT seq, type, message_id, occurred_at,
            AS payload
 FROM events
 WHERE account_id = $1 AND seq > $2 AND seq <= $3 AND id >= $4 AND message_id IS NOT NULL
-  AND type IN ('accepted', 'delivered', 'bounced', 'failed', 'complained')
+  AND type IN ('accepted', 'attempted', 'delivered', 'bounced', 'failed', 'complained')
 ORDER BY seq;
 
 -- name: messages_counted

@@ -12,22 +12,14 @@ from engine.base.events import EventType
 from engine.receiving.analytics import rules
 from engine.receiving.analytics.histogram import bucket_of
 from engine.receiving.analytics.mailbox_providers import provider_of
+from engine.receiving.analytics.types import CountedEvent
+from engine.receiving.analytics.wait_rules import WaitCounter
 
 # The first string named so: `recipient` stands at the beginning of an outcome's detail. Payloads may be cut behind it.
 _recipient = re.compile(r'"recipient":("(?:[^"\\]|\\.)*")').search
 # The mail host of the attempt. Quotes in texts are escaped, so these can't be part of one.
 _server = re.compile(r'"mx":"([^"\\]+)"').search
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-class CountedEvent(Struct, frozen=True):
-    """An event of the log that concerns deliveries."""
-
-    seq: int
-    type: str
-    message_id: UUID
-    occurred_at: datetime
-    payload: str
 
 
 class CountedMessage(Struct, frozen=True):
@@ -145,6 +137,12 @@ def recipient_of(event: CountedEvent, recorded: RecordedMessages) -> str | None:
     return only[0] if len(only) == 1 else None
 
 
+def mail_server(payload: str) -> str | None:
+    """Return the mail server that an attempt went to, or None if the payload names none."""
+    found = _server(payload)
+    return None if found is None else found[1]
+
+
 def revises(event: CountedEvent) -> bool:
     """Return True if an event may change the outcome of a delivery that was made before."""
     return event.type == EventType.COMPLAINED or is_late(event)
@@ -171,6 +169,7 @@ class DeliveryCounter:
     """
 
     def __init__(self, since: date) -> None:
+        self.waits = WaitCounter()
         self._since = since
         self._by_key: dict[GroupKey, GroupCounts] = {}
         self._by_provider: dict[GroupKey, GroupCounts] = {}
@@ -189,11 +188,13 @@ class DeliveryCounter:
                         group.deliveries += 1
                 continue
             recipient = recipient_of(event, recorded)
-            if recipient is not None:
+            if event.type == EventType.ATTEMPTED:
+                provider = provider_of(mail_server(event.payload), _domain(recipient or ""))
+                self.waits.add(event, provider, message.stream, message.from_domain)
+            elif recipient is not None:
                 delivered = _delivered_before(event, recipient, recorded) if revises(event) else None
-                server = _server((delivered or event).payload)
                 domain = _domain(recipient)
-                provider = provider_of(server and server[1], domain)
+                provider = provider_of(mail_server((delivered or event).payload), domain)
                 _settle(self._groups_of(message, accepted.date(), domain, provider), event, accepted, delivered)
 
     def by_provider(self) -> list[GroupCounts]:

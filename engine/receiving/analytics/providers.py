@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.receiving.analytics import histogram
-from engine.receiving.analytics.delivery import first_event_id, merged_times
+from engine.receiving.analytics.delivery import first_event_id
+from engine.receiving.analytics.histogram import merged_times
 from engine.receiving.analytics.mailbox_providers import MailboxProvider, provider_of
 from engine.receiving.analytics.types import Period
 from engine.store.queries import Queries, Source

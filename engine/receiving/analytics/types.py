@@ -99,6 +99,16 @@ class GroupBy(StrEnum):
     TAG = "tag"
 
 
+class CountedEvent(Struct, frozen=True):
+    """An event of the log that concerns deliveries."""
+
+    seq: int
+    type: str
+    message_id: UUID
+    occurred_at: datetime
+    payload: str
+
+
 class DeliveryWanted(Struct, frozen=True, kw_only=True):
     """The deliveries asked for; None means all. `from_domains`: the sending domains that the caller may see."""
 

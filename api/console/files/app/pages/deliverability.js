@@ -7,9 +7,10 @@ import { Table } from "../core/table.js";
 import { duration, html, number, percent, plural, shortNumber } from "../core/view.js";
 import { csvText } from "../parts/csv_text.js";
 
-const TABS = [["delivery", "Delivery"], ["messages", "Messages"], ["bounces", "Bounces"], ["dmarc", "DMARC"], ["tls", "TLS"]];
+const TABS = [["delivery", "Delivery"], ["waits", "Waiting times"], ["messages", "Messages"], ["bounces", "Bounces"], ["dmarc", "DMARC"], ["tls", "TLS"]];
 const loadBounces = () => import("../parts/bounces.js");
 const loadNumbers = () => import("../parts/message_numbers.js");
+const loadWaits = () => import("../parts/waits.js");
 const [GOOD, FAIR] = [0.98, 0.95]; // delivered shares: green from the first, amber from the second
 const RANGES = { __proto__: null, 1: "24h", 7: "7d", 30: "30d" }; // of the list of messages
 const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"], ["90", "90 days"]];
@@ -19,7 +20,7 @@ export function Deliverability({ part = "delivery" }) {
   const days = query.get("days") ?? "7";
   const me = useCall("GET /v1/me", { quiet: true });
   const allowed = me.data ? PERIODS.filter(([value]) => Number(value) <= me.data.analyticsDays) : PERIODS;
-  const View = { __proto__: null, delivery: Delivery, messages: MessagesTab, bounces: BouncesTab, dmarc: Dmarc, tls: Tls }[part] ?? Delivery;
+  const View = { __proto__: null, delivery: Delivery, waits: WaitsTab, messages: MessagesTab, bounces: BouncesTab, dmarc: Dmarc, tls: Tls }[part] ?? Delivery;
   const period = html`<${SelectField} label="Period" hideLabel value=${days} onValue=${(value) => setQuery({ days: value })} options=${allowed} />`;
   return html`<${PageHead} title="Deliverability" lead="How mailbox providers handled your email, and what they report." actions=${part === "tls" ? null : period} />
     <${Tabs} label="Deliverability" items=${TABS} current=${part} onSelect=${(key) => go(key === "delivery" ? "/deliverability" : `/deliverability/${key}`, { query: days === "7" ? {} : { days } })} />
@@ -28,6 +29,7 @@ export function Deliverability({ part = "delivery" }) {
 }
 
 const BouncesTab = ({ days }) => html`<${Lazy} key=${days} load=${loadBounces} name="Bounces" days=${days} />`;
+const WaitsTab = ({ days }) => html`<${Lazy} load=${loadWaits} name="WaitsCard" days=${days} stream="" />`;
 const MessagesTab = ({ days }) => html`<${Lazy} load=${loadNumbers} name="MessageNumbers" days=${days} />`;
 
 function Delivery({ days }) {

@@ -88,7 +88,7 @@ function WaybillTab({ message }) {
   const { forecast } = message;
   return html`${forecast && html`<${Notice} tone=${forecast.warning ? "warn" : "info"}>${forecast.text}${forecast.warning && ` ${forecast.warning}`}<//>`}
     ${several && html`<div class="toolbar"><${SelectField} label="Recipient" hideLabel value=${only} onValue=${setOnly} options=${[["", "All recipients"], ...message.recipients.map((one) => [one.address, `${one.address}: ${one.status}`])]} /></div>`}
-    ${message.waybill.length === 0 ? html`<${Notice}>The events of this message are older than your plan's retention and were deleted.<//>` : html`<div class="card card-body"><${Waybill} events=${message.waybill} only=${only || null} /></div>`}
+    ${message.waybill.length === 0 ? html`<${Notice}>The events of this message are older than your plan's retention and were deleted.<//>` : html`<div class="card card-body"><${Waybill} events=${message.waybill} waits=${message.waits} only=${only || null} /></div>`}
     ${!SETTLED.has(message.status) && html`<p class="small soft note" role="status">Watching: new events appear here.</p>`}`;
 }
 

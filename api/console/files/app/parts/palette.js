@@ -22,6 +22,7 @@ const ACTIONS = [
   ["SMTP settings", "/smtp", "plug"],
   ["Claim an inbound address", "/receiving/addresses?new=1", "at-sign"],
   ["Check addresses", "/codes/checks", "badge-check"],
+  ["Waiting times", "/deliverability/waits", "clock"],
   ["DMARC sources", "/deliverability/dmarc", "shield-check"],
   ["How providers treat mail now", "/receivers", "gauge"],
   ["Invite a person", "/team?new=1", "user-plus", "admin"],

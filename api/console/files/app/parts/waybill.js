@@ -3,16 +3,17 @@ import { useCall } from "../core/api.js";
 import { breakable, Button, Chip, Icon, Time } from "../core/ui.js";
 import { classes, dateTime, duration, html, useState } from "../core/view.js";
 import { attemptMs, eventTitle, explained, stepName, whose } from "./explain.js";
+import { AttemptWait } from "./waits.js";
 
 const ICONS = { accepted: "check", queued: "clock", attempted: "server", delivered: "circle-check", deferred: "clock", bounced: "circle-x", complained: "triangle-alert", failed: "circle-x", rejected: "ban", suppressed: "ban", scheduled: "calendar", schedule_canceled: "x", schedule_failed: "circle-x" };
 const TONES = { delivered: "good", deferred: "warn", bounced: "bad", failed: "bad", rejected: "bad", complained: "bad", schedule_failed: "bad", suppressed: "warn" };
 // Shown in their own places, or of no use to a reader.
-const PLACED = new Set(["recipient", "scope", "class", "smtp_code", "enhanced_code", "diagnostic", "mx", "tls", "attempt", "conversation", "iana_class", "to_domain", "next_attempt_at", "plaintext", "simulated", "suppressed", "late"]);
+const PLACED = new Set(["recipient", "scope", "class", "smtp_code", "enhanced_code", "diagnostic", "mx", "tls", "attempt", "conversation", "iana_class", "to_domain", "next_attempt_at", "plaintext", "simulated", "suppressed", "late", "waits", "fair_share"]);
 
-/** All events in order; `only` limits them to one recipient (address) and its domain. */
-export function Waybill({ events, only = null }) {
+/** All events in order, with the waiting times of attempts; `only` limits them to one recipient (address) and its domain. */
+export function Waybill({ events, waits = [], only = null }) {
   const shown = only ? events.filter((one) => concerns(one, only)) : events;
-  return html`<ol class="waybill">${shown.map((event, at) => html`<${Entry} key=${event.id} event=${event} before=${shown[at - 1]} />`)}</ol>`;
+  return html`<ol class="waybill">${shown.map((event, at) => html`<${Entry} key=${event.id} event=${event} before=${shown[at - 1]} wait=${waits.find((one) => one.eventId === event.id)} />`)}</ol>`;
 }
 
 function concerns({ detail }, address) {
@@ -21,7 +22,7 @@ function concerns({ detail }, address) {
   return !detail.to_domain || detail.to_domain === domain || !detail.attempt;
 }
 
-function Entry({ event, before }) {
+function Entry({ event, before, wait }) {
   const { type, detail, createdAt } = event;
   const { who, what, next } = explained(event);
   const since = before ? Date.parse(createdAt) - Date.parse(before.createdAt) : null;
@@ -37,6 +38,7 @@ function Entry({ event, before }) {
       ${detail.suppressed === true && html`<p class="soft small">The address is suppressed from now on.</p>`}
       ${blocks(event) && html`<div class="row"><${Button} icon="ban" to="/suppressions" query=${{ search: detail.recipient }}>View suppression<//><${Button} to=${`/bounces/${encodeURIComponent(detail.recipient)}`}>History of the address<//><${ContactButton} email=${detail.recipient} /></div>`}
       ${type === "attempted" && html`<${Attempt} detail=${detail} />`}
+      ${wait && html`<${AttemptWait} wait=${wait} />`}
       <${Rest} detail=${detail} />
     </div>
   </li>`;
