@@ -84,12 +84,14 @@ def divided(row: Row, now_ms: int, held_ms: float, parts_ms: Mapping[WaitCause, 
     The process holds it since `held_ms`, of which `parts_ms` are measured; the rest is for the queue.
     """
     past = past_of(row)
-    due_ms = max(past.since, min(clock.milliseconds(row.due_at), now_ms - round(held_ms)))
-    parts = {cause: share * (due_ms - past.since) for cause, share in past.then.items()}
-    for cause, part in parts_ms.items():
-        parts[cause] = parts.get(cause, 0.0) + part
-    found = dict(past.ms)
-    for cause, ms in partition(now_ms - past.since, parts, WaitCause.QUEUE).items():
+    if past.then:
+        due_ms = max(past.since, min(clock.milliseconds(row.due_at), now_ms - round(held_ms)))
+        parts = {cause: share * (due_ms - past.since) for cause, share in past.then.items()}
+        for cause, part in parts_ms.items():
+            parts[cause] = parts.get(cause, 0.0) + part
+        parts_ms = parts
+    found = partition(now_ms - past.since, parts_ms, WaitCause.QUEUE)
+    for cause, ms in past.ms.items():
         _add(found, cause, ms)
     return found
 
@@ -102,11 +104,11 @@ def past_of(row: Row) -> DividedWait:
         return msgspec.structs.replace(past, then={}) if row.waiting in _OPERATOR else past
     if row.attempts:  # tried by a version that did not measure
         return DividedWait(clock.milliseconds(row.due_at))
-    accepted_ms = clock.milliseconds(row.accepted_at)
-    if row.released_at is None:
-        return DividedWait(accepted_ms)
     created_ms = ids.milliseconds_of(row.message_id)
-    return DividedWait(accepted_ms, partition(accepted_ms - created_ms, {}, WaitCause.SCHEDULE))
+    if row.released_at is None:
+        return DividedWait(created_ms)
+    released_ms = clock.milliseconds(row.released_at)
+    return DividedWait(released_ms, partition(released_ms - created_ms, {}, WaitCause.SCHEDULE))
 
 
 def stored(since: datetime, ms: Mapping[WaitCause, int], then: Mapping[WaitCause, float]) -> str:

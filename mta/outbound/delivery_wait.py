@@ -68,16 +68,18 @@ class DeliveryWait:
     def _divided(self, row: Row, at: datetime, now: float) -> tuple[dict[WaitCause, int], float]:
         site = self._at_site(now)
         routed_s = (now if self._lined_up_at is None else self._lined_up_at) - self._taken_at
-        seconds: dict[WaitCause, float] = {WaitCause.CONNECTION: routed_s, WaitCause.TRANSACTION: self._tried_s}
+        parts_ms: dict[WaitCause, float] = {WaitCause.CONNECTION: routed_s * 1_000}
+        fair_share = 1.0
         if site is not None:
-            seconds[WaitCause.CONNECTION] += site.opening
-            seconds[WaitCause.SITE_LIMITS] = site.limited
-            seconds[WaitCause.OTHER_ACCOUNTS] = site.others
-            seconds[WaitCause.OWN_MAIL] = site.own
-        parts_ms = {cause: part * 1_000 for cause, part in seconds.items()}
-        waits = divided(row, clock.milliseconds(at), (now - self._taken_at) * 1_000, parts_ms)
-        fair_share = 1.0 if site is None or site.seconds <= 0 else min(1.0, round(site.fair / site.seconds, 3))
-        return waits, fair_share
+            parts_ms[WaitCause.CONNECTION] += site.opening * 1_000
+            parts_ms[WaitCause.SITE_LIMITS] = site.limited * 1_000
+            parts_ms[WaitCause.OTHER_ACCOUNTS] = site.others * 1_000
+            parts_ms[WaitCause.OWN_MAIL] = site.own * 1_000
+            if site.seconds > 0:
+                fair_share = min(1.0, max(0.001, round(site.fair / site.seconds, 3)))
+        if self._tried_s:
+            parts_ms[WaitCause.TRANSACTION] = self._tried_s * 1_000
+        return divided(row, clock.milliseconds(at), (now - self._taken_at) * 1_000, parts_ms), fair_share
 
     def _at_site(self, now: float) -> SiteWait | None:
         """Return the time at the site so far."""

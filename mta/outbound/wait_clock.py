@@ -84,9 +84,9 @@ class WaitMark:
         While the first connection of this site was being opened, others of its group may have been busy: that time
         counts as opening, and the other states shrink in proportion.
         """
-        limited, busy, opening, free = (
-            after - before for after, before in zip(self._clock.sums(now), self._sums, strict=True)
-        )
+        limited, busy, opening, free = self._clock.sums(now)
+        limited, busy = limited - self._sums[_LIMITED], busy - self._sums[_BUSY]
+        opening, free = opening - self._sums[_OPENING], free - self._sums[_FREE]
         own = min(busy, max(0.0, self._share.upto(self._clock.integral) - self._used))
         whole = limited + busy + opening + free
         first = min(whole, max(opening, self._opening.upto(now) - self._first))
