@@ -200,3 +200,16 @@ async def test_what_is_no_message_is_refused(pool: asyncpg.Pool) -> None:
         await explain.explanation(pool, "acc_1")
     with pytest.raises(Refusal):
         await explain.explanation(pool, ids.format_id(ids.Kind.MESSAGE, ids.uuid7(clock.milliseconds(clock.now()))))
+
+
+def test_the_paragraph_says_where_the_time_of_the_last_attempt_went() -> None:
+    told = story(
+        "delivered",
+        ("attempted", {"mx": "mx.b.test", "waits": {"queue": 900}}),
+        ("deferred", {"recipient": ANN, "class": "greylisted", "scope": "recipient", "attempt": 1}),
+        ("attempted", {"mx": "mx.b.test", "waits": {"retry": 30_000, "other_accounts": 10_000}, "fair_share": 0.5}),
+        ("delivered", {"recipient": ANN, "class": "ok", "scope": "recipient", "attempt": 2}),
+    )
+
+    assert "Took 40 s, of which 30 s until the retry and 10 s for other accounts." in told
+    assert "900" not in told

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from engine.delivery.waits import WAIT_CLAUSES
+
 JsonSchema = dict[str, Any]
 S = TypeVar("S", bound=StrEnum)
 AT = "2026-11-20T08:09:10.123Z"
@@ -193,7 +195,18 @@ CONNECTION = {
     "plaintext": text("Why the connection was not encrypted; missing if it was", "the server offers no STARTTLS"),
     "source_ip": text("The address that the service connected from; missing if it has one only", "192.0.2.25"),
 }
+WAITS: dict[str, JsonSchema] = {
+    "waits": {
+        "type": "object",
+        "description": "Milliseconds by cause since the outcome before or the message's creation; causes without time, "
+        "and outcomes after an `attempted` event, have none",
+        "properties": {cause.value: whole(f"The time {clause}", 120) for cause, clause in WAIT_CLAUSES.items()},
+        "examples": [{"queue": 9, "other_accounts": 120, "connection": 210, "transaction": 85}],
+    },
+    "fair_share": number("1 by the number of accounts with mail at the servers, on average; missing for 1", 0.5),
+}
 ATTEMPT = {
+    **WAITS,
     "mx": text("The host name of the mail server", HOST, nullable=True),
     "tls": TLS,
     "attempt": whole("The number of the delivery attempt, from 1; missing if it does not count", 1),

@@ -25,6 +25,7 @@ from api.areas.webhooks.event_properties import (
     RECIPIENT,
     SIMULATED,
     SUPPRESSION_SOURCES,
+    WAITS,
     JsonSchema,
     flag,
     moment,
@@ -120,7 +121,7 @@ DETAILS: dict[str, EventDetail] = {
     ),
     EventType.REJECTED: EventDetail(
         "The delivery ended without an attempt.",
-        {**RECIPIENT, **OUTCOME, "reason": reason("Why it ended", UNTRIED_CLAUSES)},
+        {**RECIPIENT, **OUTCOME, **WAITS, "reason": reason("Why it ended", UNTRIED_CLAUSES)},
         ("recipient", "reason", "diagnostic"),
     ),
     EventType.SUPPRESSED: EventDetail(
@@ -130,6 +131,7 @@ DETAILS: dict[str, EventDetail] = {
             "recipient": text("The recipient of the message, with the phase `delivery`; missing otherwise", ADDRESS),
             "reason": text("Why the address is suppressed", "bounce", nullable=True),
             "phase": text("`scheduled_release` or `delivery`; missing if the send request was refused", "delivery"),
+            **WAITS,
         },
         ("address", "reason"),
         has_message=None,
