@@ -29,6 +29,7 @@ _NAMES: Final = {
     "GET /v1/analytics/dmarc": "getDmarcAnalytics",
     "GET /v1/analytics/providers": "getProviderAnalytics",
     "GET /v1/analytics/tls": "getTlsAnalytics",
+    "GET /v1/analytics/waits": "getWaitAnalytics",
     "GET /v1/audit/export": "exportAuditEvents",
     "GET /v1/audit/verify": "verifyAuditLog",
     "GET /v1/auth/2fa": "getSecondFactor",
