@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.accounts.bidi import visual_order
 from engine.accounts.billing import invoice_pdf, tax
-from engine.accounts.billing.bidi import visual_order
 from engine.accounts.billing.money import formatted
 from engine.accounts.billing.prices import BadPrices, read_prices
 from engine.accounts.billing.rows import InvoiceRow
