@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from api.areas.billing import payprov_simulator
 from api.areas.compat import forms as compat
 from api.areas.contacts import confirmation_page
+from api.areas.delivery_certificates import key_set
 from api.areas.images import image_file
 from api.areas.mta_sts import policy_host
 from api.areas.status_page import resources as status_page
@@ -42,7 +43,7 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 # The modules of `api.areas` with operations, in the order of the OpenAPI document.
 MODULES: Final = """
     emails.resources emails.raw emails.resend compat.resources compat.resend_reads
-    compat.postmark_reads messages.resources messages.export tails.resources
+    compat.postmark_reads messages.resources messages.export delivery_certificates.resources tails.resources
     statistics.resources analytics.resources receivers.resources templates.resources templates.layouts
     templates.starters images.resources streams.resources suppressions.resources bounces.resources domains.resources
     webhooks.resources webhooks.deliveries
@@ -87,6 +88,7 @@ def add_routes(app: App, services: ApiServices) -> None:
     app.add_route(policy_host.TLS_ALLOWED_PATH, policy_host.TlsAllowed(services.pool, settings))
     app.add_route(confirmation_page.PATH, confirmation_page.ConfirmationResource(services, _count))
     app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
+    key_set.add_routes(app, services.pool)
     status_page.add_routes(app, services.pool, settings)
     app.add_route("/healthz", Health())
     app.add_route("/readyz", ReadinessEndpoint(services))

@@ -84,6 +84,23 @@ class PdfPage:
                 line = longer
         return [*lines, line] if line else lines
 
+    def attach(self, name: str, content: bytes, media: str) -> None:
+        """Attach a file to the document (ISO 32000-1, 7.11.4); the library has no function for it. At most once."""
+        from reportlab.pdfbase import pdfdoc  # noqa: PLC0415
+
+        document = self._canvas._doc  # noqa: SLF001
+        embedded = pdfdoc.PDFStream(content=content)
+        embedded.filters = ()
+        embedded.dictionary["Type"] = pdfdoc.PDFName("EmbeddedFile")
+        embedded.dictionary["Subtype"] = pdfdoc.PDFName(media)
+        shown = pdfdoc.PDFString(name)
+        file = pdfdoc.PDFDictionary({
+            "Type": pdfdoc.PDFName("Filespec"), "F": shown, "UF": shown,
+            "EF": pdfdoc.PDFDictionary({"F": document.Reference(embedded)}),
+        })  # fmt: skip
+        tree = pdfdoc.PDFDictionary({"Names": pdfdoc.PDFArray([shown, document.Reference(file)])})
+        document.Catalog.Names = pdfdoc.PDFDictionary({"EmbeddedFiles": tree})
+
     def finish(self) -> bytes:
         """Return the document."""
         self._end_page()

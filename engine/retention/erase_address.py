@@ -28,10 +28,11 @@ from engine.retention import erase_address_log
 from engine.retention.erase import alone
 from engine.retention.erasures import rules, store
 from engine.retention.erasures.rules import AddressTerms
-from engine.retention.erasures.types import ERASED_ADDRESS, ErasedKind, ErasureRow
+from engine.retention.erasures.types import ErasedKind, ErasureRow
 from engine.sending import queue_admin
 from engine.sending.cancel_schedule import cancel_schedule
 from engine.sending.local_sink import service as local_sink
+from engine.sending.messages.types import ERASED_ADDRESS
 from engine.sending.queue_admin import HOLD_KNOWN_S
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.jobs import Job

@@ -17,7 +17,8 @@ from engine.ledger.events import append_locked
 from engine.receiving.analytics import delivery
 from engine.retention.erasures import rules, store
 from engine.retention.erasures.rules import AddressTerms
-from engine.retention.erasures.types import ERASED_ADDRESS, ErasedKind
+from engine.retention.erasures.types import ErasedKind
+from engine.sending.messages.types import ERASED_ADDRESS
 from engine.store.queries import Conn, Queries
 
 MAX_SCANNED: Final = 2_000  # entries read by one statement

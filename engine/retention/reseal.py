@@ -13,6 +13,7 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
+from engine.accounts.delivery_certificates import signing as delivery_certificates
 from engine.base.secrets import DerivedKey, Pepper, Unsealable, derived, seal, unseal
 from engine.base.settings import Settings
 from engine.events.webhooks import post_options
@@ -85,6 +86,9 @@ SEALED: Final = (
     _column("webhook headers", post_options.headers_key, "webhooks", "id", "sealed_headers"),
     _column("second factors", second_factor.key_of, "users", "id", "totp_sealed"),
     _column("certificates", _of(certificates.SEALING), "tls_certificates", "host", "sealed_key", "text"),
+    _column(
+        "certificate signing keys", _of(delivery_certificates.SEALING), "certificate_keys", "kid", "sealed_key", "text"
+    ),
     _column("ACME accounts", _of(certificates.SEALING), "acme_accounts", "directory", "sealed_key", "text"),
 )
 _PEPPERS = _SQL.rows("read_peppers", PepperRow)

@@ -12,6 +12,7 @@ import orjson
 import pyotp
 import pytest
 
+from engine.accounts.delivery_certificates import store as certificate_keys
 from engine.base import clock, ids
 from engine.base.errors import Refusal
 from engine.base.secrets import Pepper, Unsealable, derived, seal
@@ -94,6 +95,7 @@ async def fill(pool: asyncpg.Pool) -> TestAccount:
     key = derived(PEPPER, "certificates")
     async with pool.acquire() as connection:
         await domain_store.keep_token(connection, account.id, "cloudflare", pepper=PEPPER)
+    await certificate_keys.rotate(pool, PEPPER, clock.now())
     await pool.execute("INSERT INTO acme_accounts VALUES ('https://ca.test', $1)", seal(key, b"a", b"https://ca.test"))
     await pool.execute(
         "INSERT INTO tls_certificates (host, domain_id, sealed_key, due_at) VALUES ('mta-sts.a.test', $1, $2, now())",

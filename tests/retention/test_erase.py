@@ -57,6 +57,7 @@ NOBODYS = {
     "status_quarters": "states of the installation's components",
     "status_incidents": "what operators told everybody",
     "status_updates": "what operators told everybody",
+    "certificate_keys": "the service's own keys",
     "source_warmups": "the service's own addresses",
     "source_counts": "the service's own addresses",
     "source_rests": "the service's own addresses",

@@ -6,8 +6,6 @@ from uuid import UUID
 
 from msgspec import Struct
 
-ERASED_ADDRESS = "erased@erased.invalid"  # in place of an erased address; RFC 2606 section 2 reserves `.invalid`
-
 
 class ErasedKind(StrEnum):
     """Name what an erasure counts, in the order of the work."""

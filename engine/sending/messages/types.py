@@ -12,6 +12,7 @@ from engine.base.events import EventType, Status
 
 Fields = Sequence[Any]  # one nested record, in the order of its Struct's fields
 MOST_COMMON_SOURCE: Final = "api"  # has no index of its own
+ERASED_ADDRESS: Final = "erased@erased.invalid"  # of an erased recipient; RFC 2606 section 2 reserves `.invalid`
 
 
 class MessageIndex(Enum):

@@ -1,0 +1,1 @@
+"""Sign statements about the delivery of single messages, which anybody can verify without the service."""

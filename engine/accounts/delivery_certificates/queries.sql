@@ -1,0 +1,35 @@
+-- name: read_certified
+-- Read the end of the log of account $1, and message $2 with its recipients and its events, which have ids >= $3. Each
+-- event is checked against the hash before it.
+SELECT h.seq AS log_seq, h.hash AS log_hash, m.status, m.delivered_at, m.size_bytes, ARRAY(
+    SELECT ROW(r.kind, r.address, r.status)
+    FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
+    WHERE r.account_id = $1 ORDER BY r.n) AS recipients, ARRAY(
+    SELECT ROW(e.id, e.seq, e.type, e.occurred_at, e.payload, e.hash,
+        e.payload IS NULL OR event_is_sound(CASE WHEN e.seq = h.purged_through_seq + 1 THEN h.purged_hash ELSE (
+            SELECT p.hash FROM events p WHERE p.account_id = $1 AND p.seq = e.seq - 1 LIMIT 1) END,
+            e.seq, e.type, e.message_id, e.occurred_at, e.payload, e.hash))
+    FROM (SELECT * FROM events WHERE message_id = $2 AND id >= $3 OFFSET 0) e
+    WHERE e.account_id = $1 ORDER BY e.seq) AS events
+FROM account_heads h LEFT JOIN messages m ON m.account_id = h.account_id AND m.id = $2
+WHERE h.account_id = $1;
+
+-- name: active_key
+-- Read the key that signs now.
+SELECT kid, public_key, sealed_key, made_at, retired_at FROM certificate_keys WHERE retired_at IS NULL;
+
+-- name: all_keys
+-- Read all keys, the newest first.
+SELECT kid, public_key, sealed_key, made_at, retired_at FROM certificate_keys ORDER BY made_at DESC, kid;
+
+-- name: insert_key
+-- Store key $1 with its public half $2 and its sealed private half $3, made at $4, unless another one signs.
+INSERT INTO certificate_keys (kid, public_key, sealed_key, made_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING;
+
+-- name: lock_keys
+-- Let one transaction at a time change which key signs.
+SELECT pg_advisory_xact_lock($1);
+
+-- name: retire_key
+-- Retire the key that signs, at $1, and delete its private half.
+UPDATE certificate_keys SET retired_at = $1, sealed_key = NULL WHERE retired_at IS NULL RETURNING kid;

@@ -1,0 +1,59 @@
+"""Issue delivery certificates. A message that is large is read and hashed in a thread, a few at a time."""
+
+import asyncio
+import os
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+
+from engine.accounts.delivery_certificates import rules, signing, store
+from engine.accounts.delivery_certificates.types import SALT_BYTES, CertifiedContent, IssuedCertificate
+from engine.base import clock
+from engine.base.errors import ErrorType, Refusal
+from engine.base.secrets import Unsealable
+from engine.base.settings import Settings
+from engine.sending.messages import store as messages
+from engine.store.concurrency_limiter import LARGE_MESSAGES
+
+LARGE_BYTES: Final = 128 * 1024  # hashing more, twice, may take a millisecond
+
+
+async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: UUID) -> IssuedCertificate:
+    """Return a certificate about a message of an account, signed now.
+
+    Raises the 404 if nothing is left of the message, and the 409s of `rules.check`. The rows are read before the
+    content: an erasure in between leaves a certificate without content, never one that still holds digests of it.
+    """
+    row = rules.check(await store.read(pool, account, message))
+    header_salt = os.urandom(SALT_BYTES)
+    content = await _content(pool, account, message, row.size_bytes, header_salt)
+    now = clock.now()
+    salts = [os.urandom(SALT_BYTES) for _ in rules.outcomes(row)]
+    statement, addresses = rules.statement_of(
+        row, content, installation=settings.public_url.rstrip("/"), account=account, message=message, at=now,
+        salts=salts,
+    )  # fmt: skip
+    key = await store.active_key(pool, settings.pepper, now)
+    try:
+        private = signing.opened(key, settings.pepper)
+    except Unsealable:
+        raise Refusal(
+            ErrorType.UNAVAILABLE,
+            "The key that signs certificates does not open under the present pepper. An operator can rotate the key.",
+        ) from None
+    beside = signing.salts_of(None if content is None else header_salt, salts, addresses)
+    return IssuedCertificate(signing.signed(statement, beside, key=private, kid=key.kid), statement, addresses)
+
+
+async def _content(
+    pool: asyncpg.Pool, account: UUID, message: UUID, size_bytes: int | None, salt: bytes
+) -> CertifiedContent | None:
+    if size_bytes is None:
+        return None
+    if size_bytes <= LARGE_BYTES:
+        mime = await messages.body(pool, account, message)
+        return None if mime is None else rules.content_of(mime, salt)
+    async with LARGE_MESSAGES.of(account):
+        mime = await messages.body(pool, account, message)
+        return None if mime is None else await asyncio.to_thread(rules.content_of, mime, salt)
