@@ -124,7 +124,7 @@ def _operation(method: str, path: str, described: Schema, schemas: dict[str, Sch
     query = tuple(
         ClientField(one["name"], one["schema"], bool(one.get("required")), _text_of(one))
         for one in described.get("parameters", ())
-        if one["in"] == "query" and not (one["name"] == "format" and reply_type == _EXPORT)
+        if one["in"] == "query" and not (one["name"] == "format" and reply_type in (_EXPORT, _JSON))
     )
     return ClientOperation(
         group=name.group,

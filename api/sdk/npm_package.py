@@ -6,7 +6,9 @@ from typing import Final
 
 from api.sdk.wheel import DISTRIBUTION, SUMMARY, tar_gz
 
-_MODULES: Final = {".": "waybill", "./webhooks": "webhooks", "./testing": "testing"}
+_MODULES: Final = {
+    ".": "waybill", "./certificates": "certificates", "./webhooks": "webhooks", "./testing": "testing",
+}  # fmt: skip
 _NO_COMPRESSION: Final = 0  # the output of zlib differs between its versions
 
 

@@ -48,11 +48,12 @@ _INIT: Final = '''"""The client of the Waybill e-mail service: `Waybill` for thr
 Arguments are in snake case; objects, in requests and replies, have the field names of the API (`waybill_client.types`).
 """
 
-from . import errors, types, webhooks
+from . import certificates, errors, types, webhooks
 from .api_errors import *  # noqa: F403
 from .api_errors import __all__ as _api_errors
 from .async_root import AsyncWaybill
 from .async_transport import AsyncDownload
+from .certificates import CertificateError, verify_certificate
 from .errors import (
     ApiError,
     ConnectionFailedError,
@@ -72,6 +73,7 @@ __all__ = [
     "ApiError",
     "AsyncDownload",
     "AsyncWaybill",
+    "CertificateError",
     "ConnectionFailedError",
     "Download",
     "EventsLostError",
@@ -83,8 +85,10 @@ __all__ = [
     "WebhookVerificationError",
     "__version__",
     "attachment",
+    "certificates",
     "errors",
     "types",
+    "verify_certificate",
     "webhooks",
     *_api_errors,
 ]

@@ -18,6 +18,7 @@ from api.sdk.python_package import PACKAGE
 DISTRIBUTION: Final = "waybill-client"
 REQUIRES_PYTHON: Final = ">=3.11"
 REQUIRES: Final = "httpx>=0.27,<1"
+EXTRAS: Final = {"certificates": "cryptography>=42"}  # what only some users need: to verify delivery certificates
 SUMMARY: Final = "Client of the Waybill e-mail service"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can state
 _EPOCH_S: Final = 315_532_800
@@ -25,7 +26,8 @@ _MODE: Final = 0o100644 << 16
 _README: Final = """\
 # waybill-client
 
-The client of the Waybill e-mail service, for Python 3.11 and later. It needs httpx.
+The client of the Waybill e-mail service, for Python 3.11 and later. It needs httpx. To verify delivery certificates,
+install `waybill-client[certificates]`, which adds cryptography.
 
     from waybill_client import Waybill
 
@@ -50,6 +52,9 @@ readme = "README.md"
 license = {{text = "Apache-2.0"}}
 requires-python = "{requires_python}"
 dependencies = ["{requires}"]
+
+[project.optional-dependencies]
+{extras}
 
 [project.entry-points.pytest11]
 waybill = "{package}.pytest_plugin"
@@ -95,7 +100,7 @@ def sdist(files: Mapping[str, str], version: str) -> bytes:
     top = f"{PACKAGE}-{version}"
     project = _PYPROJECT.format(
         distribution=DISTRIBUTION, version=version, summary=SUMMARY, requires_python=REQUIRES_PYTHON,
-        requires=REQUIRES, package=PACKAGE,
+        requires=REQUIRES, package=PACKAGE, extras="\n".join(f'{name} = ["{one}"]' for name, one in EXTRAS.items()),
     )  # fmt: skip
     contents = {f"{top}/{PACKAGE}/{name}": text for name, text in files.items()}
     contents |= {
@@ -132,6 +137,8 @@ def _metadata(version: str) -> str:
         "Classifier: Typing :: Typed",
         f"Requires-Python: {REQUIRES_PYTHON}",
         f"Requires-Dist: {REQUIRES}",
+        *[f"Provides-Extra: {name}" for name in EXTRAS],
+        *[f'Requires-Dist: {one}; extra == "{name}"' for name, one in EXTRAS.items()],
         "Description-Content-Type: text/markdown",
     ]
     return "\n".join(fields) + "\n\n" + _README

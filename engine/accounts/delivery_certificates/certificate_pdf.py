@@ -19,7 +19,7 @@ TITLE: Final = "Delivery certificate"
 _LABEL: Final = 110.0  # points from the margin to the values
 _OUTCOMES: Final = {
     "delivered": "accepted by the recipient's mail server",
-    "bounced": "bounced: refused for good",
+    "bounced": "bounced: permanently refused",
     "complained": "accepted by the mail server; the recipient then reported it as spam",
     "failed": "not delivered within the time allowed",
     "rejected": "not sent: the service refused it",
@@ -27,7 +27,7 @@ _OUTCOMES: Final = {
 }
 PROVES: Final = (
     "The holder of the signing key stated, and can't deny, that it handled this message, with this content.",
-    "It also stated that the named mail servers answered as shown, at the time shown.",
+    "It also stated that the named mail servers replied as shown, at the time shown.",
     "Accepted means that the recipient's mail server took responsibility for the message (RFC 5321, 4.2.5).",
 )
 PROVES_NOT: Final = (
@@ -84,7 +84,7 @@ def _server(page: PdfPage, server: CertifiedServer) -> None:
     elif server.host:
         _fact(page, "Encryption", "none")
     if server.reply:
-        _fact(page, "Answer", server.reply)
+        _fact(page, "Reply", server.reply)
 
 
 def _verification(page: PdfPage, issued: IssuedCertificate) -> None:

@@ -5,11 +5,14 @@ import { Button, Card, Chip, Code, Confirm, COPY_REFUSED, CopyLine, copyText, Di
 import { isDark } from "../core/shell.js";
 import { Table } from "../core/table.js";
 import { bytes, html, instant, localTime, plural, serviceNow, useEffect, useState, undirected, zone } from "../core/view.js";
+import { DeliveryCertificate } from "../parts/delivery_certificate.js";
 import { Preview } from "../parts/preview.js";
 import { blocks, Waybill } from "../parts/waybill.js";
 
 const SETTLED = new Set(["delivered", "bounced", "complained", "failed", "rejected", "canceled"]);
 const POLL_MS = 2000;
+
+const isSettled = (message) => SETTLED.has(message.status) && message.recipients.every((one) => SETTLED.has(one.status));
 
 async function copyLink() {
   if (await copyText(window.location.href)) toast("Link copied");
@@ -21,7 +24,7 @@ export function Message({ id, service }) {
   const state = useCall("GET /v1/messages/{id}", { path: { id } }, { pollMs: settled ? false : POLL_MS });
   const tab = location.value.query.get("tab") ?? "waybill";
   const message = state.data;
-  useEffect(() => { if (message) setSettled(SETTLED.has(message.status) && message.recipients.every((one) => SETTLED.has(one.status))); }, [message]);
+  useEffect(() => { if (message) setSettled(isSettled(message)); }, [message]);
   if (!message && state.error) return html`<${PageHead} title="Message" back=${["/messages", "Messages"]} /><${ErrorNote} error=${state.error} retry=${state.reload} />`;
   if (!message) return html`<${PageHead} title="Message" back=${["/messages", "Messages"]} /><${Skeleton} lines=${8} />`;
   const tabs = [["waybill", "Waybill"], ["preview", "Preview"], ["source", "Source"], ["recipients", `Recipients (${message.recipients.length})`], ["details", "Details"], service.local && ["received", "In the sink"]].filter(Boolean);
@@ -50,6 +53,7 @@ function Actions({ message, onChange }) {
     !scheduled && hopeless && { text: "Send again", icon: "rotate-ccw", why: whyNot("member"), onSelect: again },
     { text: "Copy the link to this page", icon: "link", onSelect: copyLink },
     { text: "Download the source (.eml)", icon: "download", onSelect: () => download("GET /v1/messages/{id}/raw", { path: { id: message.id } }, `${message.id}.eml`).catch(report) },
+    isSettled(message) && { text: "Delivery certificate", icon: "shield-check", onSelect: () => setDialog("certificate") },
     message.recipients.length === 1 && { text: "Messages to this recipient", icon: "search", to: "/messages", query: { to: message.recipients[0].address } },
   ].filter(Boolean);
   const close = (changed) => {
@@ -61,6 +65,7 @@ function Actions({ message, onChange }) {
     <${Menu} label="More" items=${items} kind="plain" /><//>
     ${dialog === "reschedule" && html`<${Reschedule} message=${message} onClose=${close} />`}
     ${dialog === "cancel" && html`<${Confirm} title="Cancel this scheduled message?" confirm="Cancel message" action=${() => call("DELETE /v1/emails/{id}/schedule", { path: { id: message.id } })} onClose=${close}>It won't be sent. Its record is kept.<//>`}
+    ${dialog === "certificate" && html`<${DeliveryCertificate} id=${message.id} onClose=${() => close(false)} />`}
     ${error && html`<${Dialog} title="The message was not resent" onClose=${clear}><${ErrorNote} error=${error} /><//>`}`;
 }
 
