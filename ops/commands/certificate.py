@@ -88,7 +88,7 @@ async def rotated(pool: asyncpg.Pool, settings: Settings) -> dict[str, Any]:
 
 def _in_log(found: VerifiedCertificate, log: Path) -> int:
     with log.open("rb") as lines:
-        return verify_log(found.statement, lines)
+        return verify_log(found, lines)
 
 
 def _sentences(found: VerifiedCertificate, events: int | None) -> list[str]:

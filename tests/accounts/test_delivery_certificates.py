@@ -80,7 +80,8 @@ async def test_a_certificate_says_what_happened_to_each_recipient(
 ) -> None:
     message = await sent_id(api, account, to=["ann@people.test", "bob@other.test"], bcc=["eve@other.test"])
     await settle(pool, message, ("bob@other.test", 550, "5.1.1 <bob@other.test> unknown, bob"))
-    said = said_by(await certificate_of(api, account, message))
+    certificate = await certificate_of(api, account, message)
+    said = said_by(certificate)
     ann, bob, eve = said["recipients"]
     stored = await pool.fetchrow("SELECT seq, hash FROM account_heads WHERE account_id = $1", account.id)
 
@@ -91,7 +92,8 @@ async def test_a_certificate_says_what_happened_to_each_recipient(
     assert (bob["outcome"], bob["deliveredAt"], bob["server"]["enhancedCode"]) == ("bounced", None, "5.1.1")
     assert (eve["kind"], eve["outcome"]) == ("bcc", "delivered")
     assert said["missing"] == []
-    assert said["log"] == {"seq": stored["seq"], "hash": stored["hash"].hex()}
+    salt = bytes.fromhex(certificate["salts"]["log"])
+    assert said["log"] == {"seq": stored["seq"], "hashSha256": hashlib.sha256(salt + stored["hash"]).hexdigest()}
     assert [one["type"] for one in said["events"]].count("delivered") == 2
     assert not any(word in json.dumps(said) for word in ("ann@", "bob", "eve@"))
 
@@ -240,11 +242,12 @@ async def test_the_certified_message_is_recognised_as_sent_and_as_received(
 
 async def test_the_body_digest_is_that_of_dkim(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     message = await delivered(api, pool, account, text="Hello\r\n\r\n\r\n")
-    said = said_by(await certificate_of(api, account, message))
+    certificate = await certificate_of(api, account, message)
+    said, salt = said_by(certificate), bytes.fromhex(certificate["salts"]["content"])
     raw = (await api.get(f"/v1/messages/{message}/raw", account.token)).body
     relaxed = raw.partition(b"\r\n\r\n")[2].rstrip(b"\r\n") + b"\r\n"
 
-    assert said["content"]["bodySha256"] == hashlib.sha256(relaxed).hexdigest()
+    assert said["content"]["bodySha256"] == hashlib.sha256(salt + hashlib.sha256(relaxed).digest()).hexdigest()
 
 
 async def test_only_who_knows_salt_and_address_can_name_a_recipient(
@@ -281,13 +284,15 @@ async def test_after_an_erasure_no_certificate_tells_of_the_address(
     assert (said["recipients"][0]["addressSha256"], said["recipients"][0]["server"]) == (None, None)
     assert said["recipients"][0]["outcome"] == "delivered"
     assert certificate["salts"]["recipients"][0] is None
-    assert certificate["salts"]["header"] is None
+    assert certificate["salts"]["content"] is None
     assert said["content"] is None
-    assert all(event["hash"] is None for event in said["events"])
+    assert all(event["hashSha256"] is None for event in said["events"])
     assert said["missing"] == ["content", "recipients[0].addressSha256", "events"]
     assert verify_certificate(certificate, keys, recipient=other).recipient == said["recipients"][1]
     assert reason_of(certificate, keys, recipient="ann@people.test") == "recipient_mismatch"
-    gone = {event["hash"] for event in before["events"]} | {before["recipients"][0]["addressSha256"]}
+    gone = {event["hashSha256"] for event in before["events"]} | {before["recipients"][0]["addressSha256"]}
+    rows = await pool.fetch("SELECT hash FROM events WHERE account_id = $1", account.id)
+    gone |= {row["hash"].hex() for row in rows}
     assert not any(digest in text for digest in gone)
     assert "people.test" not in text
     assert "erased" not in text
@@ -362,7 +367,8 @@ async def test_an_export_of_the_log_links_the_events_to_the_signed_end(
 ) -> None:
     message = await delivered(api, pool, account)
     await logbook.many(pool, account.id, 20)
-    said = said_by(await certificate_of(api, account, message))
+    certificate = await certificate_of(api, account, message)
+    said = verify_certificate(certificate, await keys_of(pool))
     await logbook.many(pool, account.id, 20)
     lines = (await api.get("/v1/audit/export", account.token)).body.splitlines()
     shorter = [line for line in lines if b'"seq":10,' not in line]

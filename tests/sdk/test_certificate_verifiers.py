@@ -49,11 +49,11 @@ def made() -> dict[str, Any]:
         content=rules.content_of(MIME, SALT), recipients=[kept, gone], events=[], log=CertifiedLog(7, "0" * 64),
         missing=["recipients[1].addressSha256"],
     )  # fmt: skip
-    salts = signing.salts_of(SALT, [SALT, SALT], ["ann@people.test", None])
+    salts = signing.salts_of(SALT, [SALT, SALT], ["ann@people.test", None], SALT)
     signed = signing.signed(statement, salts, key=signing.opened(KEY, PEPPER), kid=KEY.kid)
     return {
         "payload": signed.payload, "protected": signed.protected, "signature": signed.signature,
-        "salts": {"header": salts.header, "recipients": salts.recipients},
+        "salts": {"content": salts.content, "recipients": salts.recipients, "log": salts.log},
     }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ KEYS = {"keys": [signing.public_jwk(OTHER), signing.public_jwk(KEY)]}
 RETIRED = {"keys": [signing.public_jwk(KEY) | {"retiredAt": "2026-11-29T12:04:00.000Z"}]}
 LONG_RETIRED = {"keys": [signing.public_jwk(KEY) | {"retiredAt": "2026-11-29T11:00:00.000Z"}]}
 HEADER = {"alg": "Ed25519", "kid": KEY.kid, "typ": "waybill-delivery-certificate"}
-UNSALTED = GOOD | {"salts": {"header": None, "recipients": [None, None]}}
+UNSALTED = GOOD | {"salts": {"content": None, "recipients": [None, None]}}
 SAME = b"X-Moved: 1\r\n" + HEAD + b"\r\nX-Added: below\r\n\r\n" + BODY
 # Certificate, key set, message, recipient; the reason for the refusal, or how the message fits.
 Case = tuple[object, object, bytes | None, str | None, str | None]

@@ -48,8 +48,8 @@ export interface CertificateStatement {
     headerSha256: { [field: string]: string | null };
   } | null;
   recipients: CertifiedRecipient[];
-  events: Array<{ seq: number; type: string; occurredAt: string; hash: string | null }>;
-  log: { seq: number; hash: string };
+  events: Array<{ seq: number; type: string; occurredAt: string; hashSha256: string | null }>;
+  log: { seq: number; hashSha256: string };
   missing: string[];
 }
 

@@ -62,13 +62,14 @@ async function compared(statement, salts, message) {
   if (!content) fail("not_in_certificate", "the certificate has no digest of the content any more");
   const mime = message.replace(/\r\n|\r|\n/g, "\r\n");
   if (await holds(mime, content)) return "identical";
+  if (typeof salts.content !== "string") fail("not_in_certificate", "the salt `content` was taken out of the certificate");
   const [head, body] = divided(mime);
-  if ((await sha256(octets(relaxedBody(body)))) !== content.bodySha256) fail("message_mismatch", "the body is not that of the certified message");
-  if (typeof salts.header !== "string") fail("not_in_certificate", "the salt of the header fields was taken out of the certificate");
+  const bodyDigest = unhex(await sha256(octets(relaxedBody(body))));
+  if ((await salted(salts.content, bodyDigest)) !== content.bodySha256) fail("message_mismatch", "the body is not that of the certified message");
   const fields = relaxedFields(head);
   for (const [name, digest] of Object.entries(content.headerSha256)) {
     const value = fields.filter(([own]) => own === name).at(-1)?.[1];
-    const own = value === undefined ? null : await salted(salts.header, octets(value));
+    const own = value === undefined ? null : await salted(salts.content, octets(value));
     if (own !== digest) fail("message_mismatch", `the field \`${name}\` is not that of the certified message`);
   }
   return "same";
@@ -147,6 +148,7 @@ function decoded(given) {
 }
 
 const text = (content) => new TextDecoder().decode(content);
+const unhex = (hex) => Uint8Array.from(hex.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 const octets = (plain) => Uint8Array.from(plain, (letter) => letter.charCodeAt(0));
 
 function latin(content) {
@@ -158,8 +160,7 @@ function latin(content) {
 
 async function salted(salt, value) {
   if (!/^([0-9a-f]{2})*$/.test(salt)) fail("malformed_certificate", "a salt is not hexadecimal");
-  const first = Uint8Array.from(salt.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-  return sha256(Uint8Array.from([...first, ...value]));
+  return sha256(Uint8Array.from([...unhex(salt), ...value]));
 }
 
 async function sha256(content) {

@@ -40,6 +40,7 @@ class VerifiedCertificate(NamedTuple):
     key: dict[str, Any]  # the JWK that signed
     message: str | None  # None unless a message was given
     recipient: dict[str, Any] | None  # the entry of the given address
+    salts: dict[str, Any]  # as far as they are still beside the statement
 
 
 def verify_certificate(
@@ -64,39 +65,44 @@ def verify_certificate(
     if statement.get("version") != VERSION:
         raise CertificateError("unsupported_version", f"the statement has version {statement.get('version')!r}")
     _check_retirement(key, statement)
-    salts = given.get("salts")
-    salts = salts if isinstance(salts, Mapping) else {}
+    salts = given["salts"] if isinstance(given.get("salts"), dict) else {}
     fits = None if message is None else _compared(statement, salts, message)
     entry = None if recipient is None else _recipient(statement, salts, recipient)
-    return VerifiedCertificate(statement, key, fits, entry)
+    return VerifiedCertificate(statement, key, fits, entry, salts)
 
 
-def verify_log(statement: Mapping[str, Any], lines: Iterable[bytes | str]) -> int:
-    """Verify that a log export (`GET /v1/audit/export`) holds the events and the end that a statement names.
+def verify_log(found: VerifiedCertificate, lines: Iterable[bytes | str]) -> int:
+    """Verify that a log export (`GET /v1/audit/export`) holds the events and the end that a certificate names.
 
-    Replays the hash chain over the lines. Returns the number of events of the statement that were found; raises
+    Replays the hash chain over the lines. Returns the number of events of the certificate that the export holds; raises
     CertificateError with reason `log_mismatch` if the log is another one, or was changed since.
     """
-    wanted = {one["seq"]: one["hash"] for one in statement["events"] if one["hash"] is not None}
-    end, last, found, before = statement["log"], None, 0, None
-    for line in lines:
-        row = json.loads(line)
-        if "seq" not in row or "hash" not in row or "prevHash" not in row:
-            continue
-        if row["payload"] is not None:
-            text = f"{row['prevHash']}\n{row['seq']}\n{row['occurredAt']}\n{row['payload']}"
-            if sha256(text.encode()).hexdigest() != row["hash"]:
-                raise CertificateError("log_mismatch", f"event {row['seq']} of the log was changed")
-        if before is not None and (row["prevHash"] != before or row["seq"] != last + 1):
-            raise CertificateError("log_mismatch", f"event {row['seq']} of the log does not follow the one before it")
+    salt, end = _salt(found.salts, "log"), found.statement["log"]
+    wanted = {one["seq"]: one["hashSha256"] for one in found.statement["events"] if one["hashSha256"] is not None}
+    certified = {**wanted, end["seq"]: end["hashSha256"]}
+    last, before, held = 0, None, 0
+    for row in filter(_is_entry, map(json.loads, lines)):
+        _check_link(row, last, before)
         last, before = row["seq"], row["hash"]
-        expected = end["hash"] if last == end["seq"] else wanted.get(last, before)
-        if expected != before or wanted.get(last, before) != before:
+        if last in certified and certified[last] != _digest(salt, bytes.fromhex(before)):
             raise CertificateError("log_mismatch", f"event {last} of the log is not the one in the certificate")
-        found += last in wanted
-    if last is None or last < end["seq"]:
+        held += last in wanted
+    if last < end["seq"]:
         raise CertificateError("log_mismatch", f"the log ends before event {end['seq']}, which the certificate names")
-    return found
+    return held
+
+
+def _is_entry(row: Mapping[str, Any]) -> bool:
+    return {"seq", "hash", "prevHash", "payload"} <= row.keys()
+
+
+def _check_link(row: Mapping[str, Any], last: int, before: str | None) -> None:
+    """Check an entry of a log against the one before it; an erased entry has no payload."""
+    text = f"{row['prevHash']}\n{row['seq']}\n{row['occurredAt']}\n{row['payload']}"
+    if row["payload"] is not None and sha256(text.encode()).hexdigest() != row["hash"]:
+        raise CertificateError("log_mismatch", f"event {row['seq']} of the log was changed")
+    if before is not None and (row["prevHash"] != before or row["seq"] != last + 1):
+        raise CertificateError("log_mismatch", f"event {row['seq']} of the log does not follow the one before it")
 
 
 def _key(header: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,17 +156,14 @@ def _compared(statement: Mapping[str, Any], salts: Mapping[str, Any], message: b
     mime = re.sub(rb"\r\n|\r|\n", b"\r\n", message)
     if _holds(mime, content["sha256"], content["sizeBytes"]):
         return "identical"
+    salt = _salt(salts, "content")
     head, _, body = mime.partition(b"\r\n\r\n")
-    if sha256(_relaxed_body(body)).hexdigest() != content["bodySha256"]:
+    if _digest(salt, sha256(_relaxed_body(body)).digest()) != content["bodySha256"]:
         raise CertificateError("message_mismatch", "the body is not that of the certified message")
-    salt = salts.get("header")
-    if not isinstance(salt, str):
-        raise CertificateError("not_in_certificate", "the salt of the header fields was taken out of the certificate")
     fields = _relaxed_fields(head)
     for name, digest in content["headerSha256"].items():
         values = [value for own, value in fields if own == name.encode()]
-        own_digest = sha256(_hex(salt) + values[-1]).hexdigest() if values else None
-        if own_digest != digest:
+        if (_digest(salt, values[-1]) if values else None) != digest:
             raise CertificateError("message_mismatch", f"the field `{name}` is not that of the certified message")
     return "same"
 
@@ -200,7 +203,7 @@ def _recipient(statement: Mapping[str, Any], salts: Mapping[str, Any], address: 
     given = salts.get("recipients")
     wanted = address.strip().lower().encode("utf-8", "surrogatepass")
     for entry, salt in zip(statement["recipients"], given if isinstance(given, list) else [], strict=False):
-        if isinstance(salt, str) and entry["addressSha256"] == sha256(_hex(salt) + wanted).hexdigest():
+        if isinstance(salt, str) and entry["addressSha256"] == _digest(_hex(salt), wanted):
             found: dict[str, Any] = entry
             return found
     raise CertificateError("recipient_mismatch", "no recipient of the certificate has this address, as far as it tells")
@@ -238,6 +241,18 @@ def _decoded(text: str) -> bytes:
     if content is None or urlsafe_b64encode(content).rstrip(b"=").decode() != text:
         raise CertificateError("malformed_certificate", "a part of the certificate is not base64url")
     return content
+
+
+def _salt(salts: Mapping[str, Any], name: str) -> bytes:
+    """Return a salt; the holder may have taken it away."""
+    salt = salts.get(name)
+    if not isinstance(salt, str):
+        raise CertificateError("not_in_certificate", f"the salt `{name}` was taken out of the certificate")
+    return _hex(salt)
+
+
+def _digest(salt: bytes, value: bytes) -> str:
+    return sha256(salt + value).hexdigest()
 
 
 def _hex(text: str) -> bytes:

@@ -95,7 +95,7 @@ def content_of(mime: bytes, salt: bytes) -> CertifiedContent:
     return CertifiedContent(
         sha256=sha256(mime).hexdigest(),
         size_bytes=len(mime),
-        body_sha256=relaxed_body_hash(mime, body_at).hex(),
+        body_sha256=_digest(salt, relaxed_body_hash(mime, body_at)),
         header_sha256=values,
     )
 
@@ -109,6 +109,7 @@ def statement_of(
     message: UUID,
     at: datetime,
     salts: Sequence[bytes],
+    log_salt: bytes,
 ) -> tuple[Statement, list[str | None]]:
     """Return the statement and the addresses of its recipients (null: erased or encrypted).
 
@@ -131,8 +132,8 @@ def statement_of(
         delivered_at=clock.iso_or_none(row.delivered_at),
         content=content,
         recipients=shown,
-        events=[_event(one.entry, with_hash=not is_erased) for one in events],
-        log=CertifiedLog(row.log_seq, row.log_hash.hex()),
+        events=[_event(one.entry, None if is_erased else log_salt) for one in events],
+        log=CertifiedLog(row.log_seq, _digest(log_salt, row.log_hash)),
         missing=_missing(row, content, addresses, events),
     )
     return statement, addresses
@@ -236,8 +237,8 @@ def _missing(
     return found if is_whole and all(one.detail is not None for one in events) else [*found, "events"]
 
 
-def _event(entry: LogEntry, *, with_hash: bool) -> CertifiedEvent:
-    digest = entry.hash.hex() if with_hash else None
+def _event(entry: LogEntry, salt: bytes | None) -> CertifiedEvent:
+    digest = None if salt is None else _digest(salt, entry.hash)
     return CertifiedEvent(entry.seq, entry.type, clock.iso(entry.occurred_at), digest)
 
 

@@ -26,13 +26,13 @@ async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: 
     content: an erasure in between leaves a certificate without content, never one that still holds digests of it.
     """
     row = rules.check(await store.read(pool, account, message))
-    header_salt = os.urandom(SALT_BYTES)
-    content = await _content(pool, account, message, row.size_bytes, header_salt)
+    content_salt, log_salt = os.urandom(SALT_BYTES), os.urandom(SALT_BYTES)
+    content = await _content(pool, account, message, row.size_bytes, content_salt)
     now = clock.now()
     salts = [os.urandom(SALT_BYTES) for _ in rules.outcomes(row)]
     statement, addresses = rules.statement_of(
         row, content, installation=settings.public_url.rstrip("/"), account=account, message=message, at=now,
-        salts=salts,
+        salts=salts, log_salt=log_salt,
     )  # fmt: skip
     key = await store.active_key(pool, settings.pepper, now)
     try:
@@ -42,7 +42,7 @@ async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: 
             ErrorType.UNAVAILABLE,
             "The key that signs certificates does not open under the present pepper. An operator can rotate the key.",
         ) from None
-    beside = signing.salts_of(None if content is None else header_salt, salts, addresses)
+    beside = signing.salts_of(None if content is None else content_salt, salts, addresses, log_salt)
     return IssuedCertificate(signing.signed(statement, beside, key=private, kid=key.kid), statement, addresses)
 
 

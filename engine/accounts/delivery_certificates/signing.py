@@ -31,11 +31,14 @@ def signed(statement: Statement, salts: CertificateSalts, *, key: Ed25519Private
     return DeliveryCertificate(payload, protected, signature, salts)
 
 
-def salts_of(header: bytes | None, recipients: Sequence[bytes], addresses: Sequence[str | None]) -> CertificateSalts:
+def salts_of(
+    content: bytes | None, recipients: Sequence[bytes], addresses: Sequence[str | None], log: bytes
+) -> CertificateSalts:
     """Return the salts that go beside a statement: none for what it has no digest of."""
     return CertificateSalts(
-        None if header is None else header.hex(),
+        None if content is None else content.hex(),
         [None if address is None else salt.hex() for salt, address in zip(recipients, addresses, strict=True)],
+        log.hex(),
     )
 
 

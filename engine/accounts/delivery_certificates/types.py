@@ -15,12 +15,15 @@ KEYS_PATH: Final = "/.well-known/waybill/keys"
 
 
 class CertifiedContent(Struct, frozen=True, rename="camel"):
-    """Digests of the message as composed, which is the message as sent without its DKIM-Signature field."""
+    """Digests of the message as composed, which is the message as sent without its DKIM-Signature field.
+
+    All but the first are salted, as short texts could be guessed from their digests.
+    """
 
     sha256: str
     size_bytes: int
-    body_sha256: str  # of the body in relaxed form (RFC 6376 3.4.4): the `bh` of its DKIM signature, in hex
-    header_sha256: dict[str, str | None]  # by HEADER_FIELDS, salted; null for a field that the message does not have
+    body_sha256: str  # of the salt and the `bh` of its DKIM signature: the digest of the relaxed body (RFC 6376 3.4.4)
+    header_sha256: dict[str, str | None]  # by HEADER_FIELDS; null for a field that the message does not have
 
 
 class CertifiedTls(Struct, frozen=True, rename="camel"):
@@ -56,19 +59,22 @@ class CertifiedRecipient(Struct, frozen=True, rename="camel"):
 
 
 class CertifiedEvent(Struct, frozen=True, rename="camel"):
-    """An entry of the account log about the message. `hash` is null in all if one of them was erased."""
+    """An entry of the account log about the message, and the salted digest of its hash.
+
+    The digest is null in all entries if one of them was erased.
+    """
 
     seq: int
     type: str
     occurred_at: str
-    hash: str | None
+    hash_sha256: str | None
 
 
 class CertifiedLog(Struct, frozen=True, rename="camel"):
-    """The end of the account log when the certificate was issued."""
+    """The end of the account log when the certificate was issued, with the salted digest of its hash."""
 
     seq: int
-    hash: str
+    hash_sha256: str
 
 
 class Statement(Struct, frozen=True, rename="camel"):
@@ -91,8 +97,9 @@ class Statement(Struct, frozen=True, rename="camel"):
 class CertificateSalts(Struct, frozen=True):
     """The salts of the digests in a statement, in hex, outside of the signature: a holder may take them away."""
 
-    header: str | None
+    content: str | None
     recipients: list[str | None]
+    log: str
 
 
 class DeliveryCertificate(Struct, frozen=True):
