@@ -216,6 +216,19 @@ async def test_two_rotations_at_once_leave_one_key_that_signs(pool: asyncpg.Pool
     assert await pool.fetchval("SELECT count(*) FROM certificate_keys WHERE retired_at IS NULL") == 1
 
 
+async def test_a_key_under_an_unknown_pepper_signs_nothing_until_it_is_rotated(
+    api: Api, account: TestAccount, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    message = await delivered(api, pool, account)
+    await certificate_of(api, account, message)
+    await pool.execute("UPDATE certificate_keys SET sealed_key = $1 WHERE retired_at IS NULL", bytes(60))
+    answer = await api.get(f"/v1/messages/{message}/certificate", account.token)
+    await store.rotate(pool, settings.pepper, clock.now())
+
+    assert (answer.status, answer.error["type"]) == (503, "unavailable")
+    assert verify_certificate(await certificate_of(api, account, message), await keys_of(pool)).statement
+
+
 async def test_the_certified_message_is_recognised_as_sent_and_as_received(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from api.sdk.javascript import FILES
-from engine.accounts.delivery_certificates import rules, signing
+from engine.accounts.delivery_certificates import signing
+from engine.accounts.delivery_certificates.statement import address_digest, content_of
 from engine.accounts.delivery_certificates.types import (
     CertifiedLog,
     CertifiedRecipient,
@@ -41,12 +42,12 @@ KEY, OTHER = key(), key()
 
 def made() -> dict[str, Any]:
     """A certificate about a message to two people, one of them erased."""
-    kept = CertifiedRecipient("to", rules.address_digest(SALT, "ann@people.test"), "delivered", None, None, False, None)
+    kept = CertifiedRecipient("to", address_digest(SALT, "ann@people.test"), "delivered", None, None, False, None)
     gone = CertifiedRecipient("cc", None, "delivered", None, None, False, None)
     statement = Statement(
         version=1, installation="https://mail.example.com", issued_at="2026-11-29T12:00:00.000Z", account="acc_1",
         message="msg_1", accepted_at="2026-11-29T11:59:00.000Z", delivered_at=None,
-        content=rules.content_of(MIME, SALT), recipients=[kept, gone], events=[], log=CertifiedLog(7, "0" * 64),
+        content=content_of(MIME, SALT), recipients=[kept, gone], events=[], log=CertifiedLog(7, "0" * 64),
         missing=["recipients[1].addressSha256"],
     )  # fmt: skip
     salts = signing.salts_of(SALT, [SALT, SALT], ["ann@people.test", None], SALT)

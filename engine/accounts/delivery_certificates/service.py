@@ -7,7 +7,7 @@ from uuid import UUID
 
 import asyncpg
 
-from engine.accounts.delivery_certificates import rules, signing, store
+from engine.accounts.delivery_certificates import signing, statement, store
 from engine.accounts.delivery_certificates.types import SALT_BYTES, CertifiedContent, IssuedCertificate
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
@@ -22,15 +22,15 @@ LARGE_BYTES: Final = 128 * 1024  # hashing more, twice, may take a millisecond
 async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: UUID) -> IssuedCertificate:
     """Return a certificate about a message of an account, signed now.
 
-    Raises the 404 if nothing is left of the message, and the 409s of `rules.check`. The rows are read before the
+    Raises the 404 if nothing is left of the message, and the 409s of `statement.check`. The rows are read before the
     content: an erasure in between leaves a certificate without content, never one that still holds digests of it.
     """
-    row = rules.check(await store.read(pool, account, message))
+    row = statement.check(await store.read(pool, account, message))
     content_salt, log_salt = os.urandom(SALT_BYTES), os.urandom(SALT_BYTES)
     content = await _content(pool, account, message, row.size_bytes, content_salt)
     now = clock.now()
-    salts = [os.urandom(SALT_BYTES) for _ in rules.outcomes(row)]
-    statement, addresses = rules.statement_of(
+    salts = [os.urandom(SALT_BYTES) for _ in statement.outcomes(row)]
+    said, addresses = statement.statement_of(
         row, content, installation=settings.public_url.rstrip("/"), account=account, message=message, at=now,
         salts=salts, log_salt=log_salt,
     )  # fmt: skip
@@ -43,7 +43,7 @@ async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: 
             "The key that signs certificates does not open under the present pepper. An operator can rotate the key.",
         ) from None
     beside = signing.salts_of(None if content is None else content_salt, salts, addresses, log_salt)
-    return IssuedCertificate(signing.signed(statement, beside, key=private, kid=key.kid), statement, addresses)
+    return IssuedCertificate(signing.signed(said, beside, key=private, kid=key.kid), said, addresses)
 
 
 async def _content(
@@ -53,7 +53,7 @@ async def _content(
         return None
     if size_bytes <= LARGE_BYTES:
         mime = await messages.body(pool, account, message)
-        return None if mime is None else rules.content_of(mime, salt)
+        return None if mime is None else statement.content_of(mime, salt)
     async with LARGE_MESSAGES.of(account):
         mime = await messages.body(pool, account, message)
-        return None if mime is None else await asyncio.to_thread(rules.content_of, mime, salt)
+        return None if mime is None else await asyncio.to_thread(statement.content_of, mime, salt)
