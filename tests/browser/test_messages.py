@@ -164,3 +164,20 @@ async def test_before_sending_the_spam_score_and_the_requirements_of_providers_a
     await checks.get_by_text("All requirements").click()
     await expect(checks).to_contain_text("Emails are signed with the key of")
     assert await page.axe() == []
+
+
+async def test_a_certificate_is_downloaded_from_the_page_of_a_message(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    await send(served, user, "certified")
+    await page.go("/messages")
+    await rows(page.page).filter(has_text="certified").get_by_role("link").first.click()
+    await expect(page.page.get_by_text("delivered").first).to_be_visible()
+    await page.page.get_by_role("button", name="More").click()
+    await page.page.get_by_role("menuitem", name="Delivery certificate").click()
+    dialog = page.page.get_by_role("dialog", name="Delivery certificate")
+    await expect(dialog).to_contain_text("It doesn't prove")
+    for name, ending in (("Download JSON", ".json"), ("Download PDF", ".pdf")):
+        async with page.page.expect_download() as download:
+            await dialog.get_by_role("button", name=name).click()
+        assert (await download.value).suggested_filename.endswith(f"-certificate{ending}")

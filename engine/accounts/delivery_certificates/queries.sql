@@ -1,16 +1,21 @@
 -- name: read_certified
 -- Read the end of the log of account $1, and message $2 with its recipients and its events, which have ids >= $3. Each
 -- event is checked against the hash before it.
+WITH own AS MATERIALIZED (
+    SELECT e.* FROM (SELECT * FROM events WHERE message_id = $2 AND id >= $3 OFFSET 0) e WHERE e.account_id = $1
+), before AS MATERIALIZED (
+    SELECT e.seq, e.hash FROM events e WHERE e.account_id = $1 AND e.seq = ANY (ARRAY(SELECT seq - 1 FROM own))
+    UNION ALL
+    SELECT h.purged_through_seq, h.purged_hash FROM account_heads h WHERE h.account_id = $1
+)
 SELECT h.seq AS log_seq, h.hash AS log_hash, m.status, m.delivered_at, m.size_bytes, ARRAY(
     SELECT ROW(r.kind, r.address, r.status)
     FROM (SELECT * FROM recipients WHERE message_id = m.id OFFSET 0) r
     WHERE r.account_id = $1 ORDER BY r.n) AS recipients, ARRAY(
-    SELECT ROW(e.id, e.seq, e.type, e.occurred_at, e.payload, e.hash,
-        e.payload IS NULL OR event_is_sound(CASE WHEN e.seq = h.purged_through_seq + 1 THEN h.purged_hash ELSE (
-            SELECT p.hash FROM events p WHERE p.account_id = $1 AND p.seq = e.seq - 1 LIMIT 1) END,
-            e.seq, e.type, e.message_id, e.occurred_at, e.payload, e.hash))
-    FROM (SELECT * FROM events WHERE message_id = $2 AND id >= $3 OFFSET 0) e
-    WHERE e.account_id = $1 ORDER BY e.seq) AS events
+    SELECT ROW(o.id, o.seq, o.type, o.occurred_at, o.payload, o.hash, o.payload IS NULL OR event_is_sound(
+        (SELECT b.hash FROM before b WHERE b.seq = o.seq - 1 LIMIT 1),
+        o.seq, o.type, o.message_id, o.occurred_at, o.payload, o.hash))
+    FROM own o ORDER BY o.seq) AS events
 FROM account_heads h LEFT JOIN messages m ON m.account_id = h.account_id AND m.id = $2
 WHERE h.account_id = $1;
 

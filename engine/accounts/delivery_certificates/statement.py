@@ -1,7 +1,7 @@
 """Make the statement of a delivery certificate from stored rows. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -32,7 +32,7 @@ from engine.delivery.sealed_mail import cut_out, is_masked
 from engine.sending.messages.rules import made_at
 from engine.sending.messages.types import ERASED_ADDRESS
 
-_STATUSES: Final = {
+_STATUSES: Final[Mapping[str, Status]] = {
     EventType.DELIVERED: Status.DELIVERED,
     EventType.BOUNCED: Status.BOUNCED,
     EventType.COMPLAINED: Status.COMPLAINED,
@@ -145,7 +145,7 @@ def outcomes(row: CertifiedRow) -> list[RecipientOutcome]:
         return [RecipientOutcome(*one) for one in row.recipients]
     found: dict[str, RecipientOutcome] = {}
     for one in map(_entry, row.events):
-        detail, status = _detail(one), _STATUSES.get(EventType(one.type))
+        detail, status = _detail(one), _STATUSES.get(one.type)
         if detail is not None and status is not None and "recipient" in detail:
             address = str(detail["recipient"])
             found[address] = RecipientOutcome(None, address, status)
@@ -182,7 +182,7 @@ def _concerns(event: OutcomeEvent, address: str) -> bool:
 
 
 def _server(event: OutcomeEvent, events: Sequence[OutcomeEvent], address: str) -> CertifiedServer | None:
-    """Return the server and its answer as the event tells; the address is cut out of the answer."""
+    """Return the server and its reply as the event has them; the address is cut out of the reply."""
     detail = event.detail or {}
     reply = detail.get("diagnostic")
     host = detail.get("mx")
