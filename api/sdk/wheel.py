@@ -26,8 +26,8 @@ _MODE: Final = 0o100644 << 16
 _README: Final = """\
 # waybill-client
 
-The client of the Waybill e-mail service, for Python 3.11 and later. It needs httpx. To verify delivery certificates,
-install `waybill-client[certificates]`, which adds cryptography.
+The client of the Waybill e-mail service, for Python 3.11 and later. It needs httpx. The extra `certificates` adds
+cryptography, with which `verify_certificate` verifies delivery certificates.
 
     from waybill_client import Waybill
 

@@ -70,8 +70,10 @@ def test_the_wheel_is_the_same_each_time_and_its_record_is_right(packed: bytes, 
     metadata = archive.read(f"{info}/METADATA").decode()
     assert f"Name: waybill-client\nVersion: {VERSION}\n" in metadata
     assert [line for line in metadata.splitlines() if line.startswith("Requires-Dist")] == [
-        "Requires-Dist: httpx>=0.27,<1"
+        "Requires-Dist: httpx>=0.27,<1",
+        'Requires-Dist: cryptography>=42; extra == "certificates"',
     ]
+    assert "Provides-Extra: certificates\n" in metadata
     assert f"{python_package.PACKAGE}/py.typed" in archive.namelist()
 
 
@@ -114,9 +116,10 @@ def test_the_npm_package_is_the_same_each_time_and_a_lock_file_pins_it(
     script = (
         'import { VERSION, Waybill } from "waybill-client"; import { verify } from "waybill-client/webhooks";'
         'import { openTwin } from "waybill-client/testing";'
-        "console.log(VERSION, typeof Waybill, typeof verify, typeof openTwin);"
+        'import { verifyCertificate } from "waybill-client/certificates";'
+        "console.log(VERSION, typeof Waybill, typeof verify, typeof openTwin, typeof verifyCertificate);"
     )
     shown = subprocess.run(
         [node, "--input-type=module", "--eval", script], cwd=tmp_path, check=True, capture_output=True, timeout=60
     )
-    assert shown.stdout.split() == [VERSION.encode(), b"function", b"function", b"function"]
+    assert shown.stdout.split() == [VERSION.encode(), *[b"function"] * 4]

@@ -15,7 +15,7 @@ from tests.sdk.node_tools import npm_tool
 RIGHT = """
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from waybill_client import AsyncWaybill, Waybill, types, webhooks
+from waybill_client import AsyncWaybill, Waybill, types, verify_certificate, webhooks
 
 client = Waybill("svc_live_x", base_url="https://mail.test")
 reply = client.emails.send(from_="a@b.test", to=["c@d.test"], subject="x", scheduled_at=datetime.now(UTC))
@@ -47,6 +47,8 @@ def handle(event: types.WebhookEvent) -> None:
     if event["type"] == "inbound.received":
         print(event["data"]["detail"]["inbound_message_id"].upper())
 
+certificate: types.DeliveryCertificate = client.messages.certificate("msg_x")
+outcome: str = verify_certificate(certificate, b"{}", message=b"").statement["recipients"][0]["outcome"]
 position: int = client.events.catch_up(0, handle, type=["inbound.received"])
 
 async def follow(client: AsyncWaybill) -> AsyncIterator[str]:
@@ -70,6 +72,7 @@ TYPED = """
 import { ApiError, SuppressedError, Waybill } from "./waybill.mjs";
 import type { DryRunReply, SendReply, WebhookEvent } from "./waybill.mjs";
 import { openTwin } from "./testing.mjs";
+import { verifyCertificate } from "./certificates.mjs";
 import { verify } from "./webhooks.mjs";
 
 const client = new Waybill();
@@ -88,6 +91,8 @@ for (const event of (await client.events.list({ after: position })).data)
   if (event.type === "deferred") console.log(event.detail.recipient.trim());
 for (const event of (await client.messages.get(sent.id)).waybill)
   if (event.type === "attempted") console.log(event.detail.mx?.trim());
+const proven = await verifyCertificate(await client.messages.certificate(sent.id), "{}", { recipient: "c@d.test" });
+console.log(proven.recipient?.outcome.trim(), proven.statement.content?.headerSha256.from, proven.key.kid.trim());
 try {
   await client.messages.get(sent.id);
 } catch (error) {

@@ -1,7 +1,8 @@
 """Verify delivery certificates: `found = verify_certificate(certificate, keys)`, without asking the service.
 
-The signature needs the package `cryptography`: install `waybill-client[certificates]`. `keys` is the JWK set at
-`/.well-known/waybill/keys` of the service. Fetch it from the address that you know, not from one in a certificate.
+The signature needs the package `cryptography`: the extra `certificates` of this client installs it. `keys` is the JWK
+set at `/.well-known/waybill/keys` of the service. Fetch it from the address that you know, not from one in a
+certificate.
 """
 
 import binascii
