@@ -178,7 +178,7 @@ def address_digest(salt: bytes, address: str) -> str:
 def _concerns(event: OutcomeEvent, address: str) -> bool:
     if event.detail is None or event.entry.type not in _STATUSES or address == ERASED_ADDRESS:
         return False
-    return event.detail.get("recipient", address) == address
+    return bool(event.detail.get("recipient", address) == address)
 
 
 def _server(event: OutcomeEvent, events: Sequence[OutcomeEvent], address: str) -> CertifiedServer | None:
