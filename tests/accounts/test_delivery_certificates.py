@@ -312,6 +312,22 @@ async def test_after_an_erasure_no_certificate_tells_of_the_address(
     assert verify_certificate(kept, keys, recipient="ann@people.test").message is None
 
 
+async def test_an_encrypted_recipient_has_an_outcome_and_no_digest(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    """Verification codes: the service itself can't read whom they went to."""
+    made = await logbook.message(pool, account.id, "*@people.test", status="delivered")
+    reply = {"recipient": "*@people.test", "diagnostic": "250 2.0.0 Ok", "smtp_code": 250, "mx": "mx.people.test"}
+    await logbook.write(pool, account.id, ("accepted", {}), ("delivered", reply), message=made)
+    certificate = await certificate_of(api, account, ids.format_id(ids.Kind.MESSAGE, made))
+    said = said_by(certificate)
+
+    assert (said["recipients"][0]["outcome"], said["recipients"][0]["addressSha256"]) == ("delivered", None)
+    assert said["recipients"][0]["server"]["reply"] == "250 2.0.0 Ok"
+    assert certificate["salts"]["recipients"] == [None]
+    assert said["missing"] == ["content", "recipients[0].addressSha256"]
+
+
 async def test_after_retention_the_log_still_speaks_until_nothing_is_left(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:
