@@ -11,7 +11,7 @@ from engine.accounts.delivery_certificates.types import (
     KEYS_PATH,
     CertifiedRecipient,
     CertifiedServer,
-    IssuedCertificate,
+    SignedStatement,
 )
 from engine.accounts.pdf_page import MARGIN, WIDTH, PdfPage
 
@@ -37,7 +37,7 @@ PROVES_NOT: Final = (
 )
 
 
-def render(issued: IssuedCertificate) -> bytes:
+def render(issued: SignedStatement) -> bytes:
     """Return the PDF of a certificate, with the certificate itself as an attached file."""
     said = issued.statement
     page = PdfPage(f"{TITLE} {said.message}", said.installation, said.message)
@@ -87,7 +87,7 @@ def _server(page: PdfPage, server: CertifiedServer) -> None:
         _fact(page, "Reply", server.reply)
 
 
-def _verification(page: PdfPage, issued: IssuedCertificate) -> None:
+def _verification(page: PdfPage, issued: SignedStatement) -> None:
     content = msgspec.json.format(msgspec.json.encode(issued.certificate), indent=2)
     name = f"{issued.statement.message}-certificate.json"
     page.attach(name, content, "application/json")

@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 
 from engine.accounts.delivery_certificates import signing, statement, store
-from engine.accounts.delivery_certificates.types import SALT_BYTES, CertifiedContent, IssuedCertificate
+from engine.accounts.delivery_certificates.types import SALT_BYTES, CertifiedContent, SignedStatement
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
 from engine.base.secrets import Unsealable
@@ -19,7 +19,7 @@ from engine.store.concurrency_limiter import LARGE_MESSAGES
 LARGE_BYTES: Final = 128 * 1024  # hashing more, twice, may take a millisecond
 
 
-async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: UUID) -> IssuedCertificate:
+async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: UUID) -> SignedStatement:
     """Return a certificate about a message of an account, signed now.
 
     Raises the 404 if nothing is left of the message, and the 409s of `statement.check`. The rows are read before the
@@ -43,7 +43,7 @@ async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: 
             "The key that signs certificates does not open under the present pepper. An operator can rotate the key.",
         ) from None
     beside = signing.salts_of(None if content is None else content_salt, salts, addresses, log_salt)
-    return IssuedCertificate(signing.signed(said, beside, key=private, kid=key.kid), said, addresses)
+    return SignedStatement(signing.signed(said, beside, key=private, kid=key.kid), said, addresses)
 
 
 async def _content(

@@ -111,7 +111,7 @@ class DeliveryCertificate(Struct, frozen=True):
     salts: CertificateSalts
 
 
-class IssuedCertificate(Struct, frozen=True):
+class SignedStatement(Struct, frozen=True):
     """A certificate with what its signature covers, and the addresses by recipient (null: erased or encrypted)."""
 
     certificate: DeliveryCertificate

@@ -8,7 +8,7 @@ import pytest
 
 from api.sdk.runtime.certificates import VerifiedCertificate, verify_certificate
 from engine.accounts.delivery_certificates import certificate_pdf, service, signing, store
-from engine.accounts.delivery_certificates.types import IssuedCertificate
+from engine.accounts.delivery_certificates.types import SignedStatement
 from engine.base.errors import Refusal
 from tests.harness.outbound import World
 from tests.harness.transport import Certified
@@ -16,11 +16,11 @@ from tests.harness.transport import Certified
 DOMAIN, MX, SERVER = "secure.test", "mx.secure.test", "127.0.0.3"
 
 
-async def issued(here: World, message: UUID) -> IssuedCertificate:
+async def issued(here: World, message: UUID) -> SignedStatement:
     return await service.issue(here.pool, here.settings, here.account.id, message)
 
 
-async def verified(here: World, made: IssuedCertificate, **checks: object) -> VerifiedCertificate:
+async def verified(here: World, made: SignedStatement, **checks: object) -> VerifiedCertificate:
     """Verify the certificate as its receiver gets it."""
     keys = {"keys": [signing.public_jwk(row) for row in await store.ALL_KEYS.fetch(here.pool)]}
     return verify_certificate(msgspec.json.encode(made.certificate), keys, **checks)  # type: ignore[arg-type]
