@@ -139,6 +139,7 @@ class AccountEvent(StrEnum):
     SEGMENT_DELETED = "segment.deleted"
     SEGMENT_UPDATED = "segment.updated"
     STREAM_CREATED = "stream.created"
+    STREAM_UPDATED = "stream.updated"
     STREAM_DELETED = "stream.deleted"
     SUB_ACCOUNT_CREATED = "sub_account.created"
     SUB_ACCOUNT_DELETION_CANCELED = "sub_account.deletion_canceled"

@@ -40,6 +40,8 @@ class Row(Struct):
     priority: int = 1  # 0 goes first; mail_priority() in the database sets it
     suspect: bool = True  # False: no address was suppressed when the row was read
     waits: str | None = None  # JSON: its waiting time by cause so far (engine.delivery.waits)
+    forgets: bool = False  # `mime` is encrypted with a key of its own, which is deleted after the last outcome
+    content_key: bytes | None = None  # that key, encrypted; None in a row without its content, and once it is deleted
 
     @property
     def accepted_at(self) -> datetime:

@@ -51,6 +51,8 @@ WITH waiting AS (
     DELETE FROM holds WHERE kind = 'message' AND target = ANY ($4::text[])
 ), report AS (
     UPDATE tls_reports SET message_id = NULL WHERE message_id = ANY ($1::uuid[])
+), content_key AS (
+    DELETE FROM content_keys WHERE message_id = ANY ($1::uuid[])
 ), body AS (
     DELETE FROM message_bodies WHERE message_id = ANY ($1::uuid[]) AND message_id BETWEEN $2 AND $3
 ), recipient AS (

@@ -21,6 +21,8 @@ WITH recipient AS (
     UPDATE recipients SET last_response = NULL
     WHERE message_id = ANY ($2::uuid[]) AND message_id BETWEEN $4 AND $5 AND account_id = $1
       AND NOT lower(address) = ANY ($3::text[]) AND lower(last_response) ~ ANY ($7::text[])
+), content_key AS (
+    DELETE FROM content_keys WHERE message_id = ANY ($2::uuid[])
 ), body AS (
     DELETE FROM message_bodies WHERE message_id = ANY ($2::uuid[]) AND message_id BETWEEN $4 AND $5
 ), report AS (
@@ -59,7 +61,9 @@ DELETE FROM inbound_forwards WHERE message_id = ANY ($1::uuid[]);
 
 -- name: erase_content
 -- Delete the content of messages $2 of account $1, and what describes it; $3 and $4 bound the ids.
-WITH body AS (
+WITH content_key AS (
+    DELETE FROM content_keys WHERE message_id = ANY ($2::uuid[])
+), body AS (
     DELETE FROM message_bodies WHERE message_id = ANY ($2::uuid[]) AND message_id BETWEEN $3 AND $4
 )
 UPDATE messages SET subject = '', reply_to = NULL, tags = NULL, metadata = NULL, attachments = NULL

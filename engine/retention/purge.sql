@@ -40,7 +40,9 @@ ORDER BY m.account_id, m.id LIMIT $3;
 
 -- name: delete_messages
 -- Delete messages $1 with bodies and recipients; $2 and $3 bound the ids for partition pruning.
-WITH body AS (
+WITH content_key AS (
+    DELETE FROM content_keys WHERE message_id = ANY($1::uuid[])
+), body AS (
     DELETE FROM message_bodies WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3
 ), recipient AS (
     DELETE FROM recipients WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3

@@ -16,6 +16,7 @@ from msgspec import Struct
 from engine.accounts.delivery_certificates import signing as delivery_certificates
 from engine.base.secrets import DerivedKey, Pepper, Unsealable, derived, seal, unseal
 from engine.base.settings import Settings
+from engine.delivery.sealed_mail import CONTENT_KEYS
 from engine.events.webhooks import post_options
 from engine.events.webhooks import service as webhooks
 from engine.people.second_factor import rules as second_factor
@@ -85,6 +86,7 @@ SEALED: Final = (
     _column("previous webhook secrets", webhooks.secret_key, "webhooks", "id", "sealed_previous"),
     _column("webhook headers", post_options.headers_key, "webhooks", "id", "sealed_headers"),
     _column("second factors", second_factor.key_of, "users", "id", "totp_sealed"),
+    _column("content keys", _of(CONTENT_KEYS), "content_keys", "message_id", "sealed_key"),
     _column("certificates", _of(certificates.SEALING), "tls_certificates", "host", "sealed_key", "text"),
     _column(
         "certificate signing keys", _of(delivery_certificates.SEALING), "certificate_keys", "kid", "sealed_key", "text"

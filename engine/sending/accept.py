@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import asyncpg
@@ -17,8 +18,10 @@ import structlog
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, NoRoom, Refusal, unavailable
 from engine.base.memory_pool import MemoryPool
+from engine.base.secrets import Pepper
 from engine.base.settings import Settings
 from engine.delivery.hints import Hints
+from engine.delivery.sealed_mail import MailSealer
 from engine.delivery.splits import Splits
 from engine.ledger.quota_usage import Ceiling
 from engine.mail.simulator import domain_of
@@ -28,12 +31,14 @@ from engine.sending.accepted_rows import goes_now
 from engine.sending.admission import Decision, Pending, Replays, TiedRows, replayed
 from engine.sending.batch_decisions import BatchResult, left_out
 from engine.sending.emails.types import Accepted, Checked, Prepared, RefusedRequest
+from engine.sending.forget_content import sealed_apart
 from engine.sending.preparation import Preparer
 from engine.store import metrics
 from engine.store.caches import Cache
 from engine.store.database_errors import BadData, DatabaseUnavailable, DiskFull, MissingPartition
 from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
+from engine.store.large_mail import run_sized
 
 RECHECK_TRIES, RECHECK_PAUSE_S = 10, 0.5  # Postgres recovers from a crash within seconds, or not soon
 MAX_LARGE, VERY_LARGE_BYTES = 8, 2 * 1024 * 1024  # large messages in one transaction, if they are not very large
@@ -95,6 +100,8 @@ class Acceptor:
             if replay is None:
                 raise message.refusal
             return replay
+        if message.content_hours is not None:
+            message = await self._sealed_apart(message)
         group = self._group_of([message]) if tied is None else self._tied_group
         return await self._committed(group.submit(Pending(message, tied=tied)), [message])
 
@@ -108,7 +115,11 @@ class Acceptor:
         if whole and refused:
             return [one.refusal if isinstance(one, RefusedRequest) else left_out() for one in messages]
         replays = await self._replays_of(refused)
-        ready = [one for one in messages if isinstance(one, Prepared)]
+        ready = [
+            one if one.content_hours is None else await self._sealed_apart(one)
+            for one in messages
+            if isinstance(one, Prepared)
+        ]
         shared = ids.uuid7() if whole else None
         work = self._group_of(ready).submit_set([Pending(one, whole=shared) for one in ready])
         results = iter(await self._committed(work, ready))
@@ -144,6 +155,18 @@ class Acceptor:
         with suppress(DatabaseUnavailable):  # a lease that is not returned stays unused until midnight
             async with self._pool.acquire() as connection:
                 await self._ceiling.give_back(connection)
+
+    @property
+    def pepper(self) -> Pepper:
+        """Return the pepper, under which content that is not retained is encrypted."""
+        return self._settings.pepper
+
+    @cached_property
+    def _sealer(self) -> MailSealer:
+        return MailSealer(self.pepper)
+
+    async def _sealed_apart(self, message: Prepared) -> Prepared:
+        return await run_sized(len(message.mime), partial(sealed_apart, message, self._sealer))
 
     def _group_of(self, messages: Sequence[Prepared]) -> GroupCommit[Pending, Accepted]:
         """Return the group for these messages: small ones do not wait while large ones are written.

@@ -15,17 +15,20 @@ message_stored AS (
     INSERT INTO recipients (:recipient.names) SELECT recipient.* FROM :recipient
 ), pending AS (
     INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, deliver_by, min_tls, due_at,
-                       priority)
+                       priority, forgets)
     SELECT queued.message_id, queued.domain, queued.shard, queued.account_id, queued.from_domain, queued.recipients,
            queued.total, queued.deliver_by, queued.min_tls, clock_timestamp() + :wait::interval,
-           mail_priority(queued.source, queued.stream)
+           mail_priority(queued.source, queued.stream), queued.forgets
     FROM :queued
 )
 
 -- fragment: keys_stored
--- Stores idempotency keys, in a function: a statement of its own costs nothing if there are none.
+-- Stores idempotency keys and keys of content, in a function: a statement of its own costs nothing if there are none.
 IF cardinality(:idempotency.key) > 0 THEN
     INSERT INTO idempotency (:idempotency.names) SELECT idempotency.* FROM :idempotency;
+END IF;
+IF cardinality(:content_key.message_id) > 0 THEN
+    INSERT INTO content_keys (:content_key.names) SELECT content_key.* FROM :content_key;
 END IF
 
 -- name: insert_accepted
@@ -33,6 +36,8 @@ END IF
 -- caller has locked. Returns the accounts of the heads with the versions of the accounts' rows.
 WITH :content_stored, later AS (
     INSERT INTO schedules (:scheduled.names) SELECT scheduled.* FROM :scheduled
+), keyed AS (
+    INSERT INTO content_keys (:content_key.names) SELECT content_key.* FROM :content_key
 ), once AS (
     INSERT INTO idempotency (:idempotency.names) SELECT idempotency.* FROM :idempotency
 ), sealed AS (

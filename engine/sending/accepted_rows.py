@@ -15,6 +15,7 @@ from msgspec import Struct
 from engine.base import clock
 from engine.base.events import EventType, Status
 from engine.delivery import partition
+from engine.delivery.sealed_mail import SEAL_BYTES
 from engine.ledger import log
 from engine.sending import large_bodies
 from engine.sending.emails.types import Prepared, PreparedRecipient
@@ -85,7 +86,7 @@ def queued(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) 
             message.id, domain, partition.shard_of(domain, shards, split=split, message_id=message.id),
             message.account_id, _signing_domain(message),
             message.sealed_recipient or orjson.dumps(group).decode(), len(message.recipients),
-            message.deliver_by, message.min_tls, message.source, message.stream,
+            message.deliver_by, message.min_tls, message.source, message.stream, message.content_key is not None,
         )
         for message in messages
         for domain, group in _groups(message).items()
@@ -105,6 +106,7 @@ def content_of(stored: Sequence[Prepared], shards: int, split: Mapping[str, int]
         BODY.of([one for one in stored if not large_bodies.is_large(one)]),
         recipients_of(stored),
         queued(filter(goes_now, stored), shards, split),
+        CONTENT_KEY.of([one for one in stored if one.content_key is not None]),
         IDEMPOTENCY.of([one for one in stored if one.idempotency_key is not None]),
     )
 
@@ -112,6 +114,11 @@ def content_of(stored: Sequence[Prepared], shards: int, split: Mapping[str, int]
 def scheduled_of(stored: Sequence[Prepared]) -> Arrays:
     """Return the times of messages that are sent later, for the row set SCHEDULED."""
     return SCHEDULED.of([one for one in stored if not goes_now(one)])
+
+
+def size_bytes(message: Prepared) -> int:
+    """Return the size of a message as composed, without what its encryption adds."""
+    return len(message.mime) - (0 if message.content_key is None else SEAL_BYTES)
 
 
 def _groups(message: Prepared) -> dict[str, list[tuple[int, str]]]:
@@ -164,6 +171,7 @@ class QueuedRow(Struct, frozen=True):
     min_tls: str | None
     source: str
     stream: str
+    forgets: bool  # the content is encrypted with a key of its own, which is deleted after the last outcome
 
 
 MESSAGE = RowSet(
@@ -182,12 +190,13 @@ MESSAGE = RowSet(
     Column("metadata", "jsonb", lambda message: _json(message.metadata)),
     Column("attachments", "jsonb", lambda message: _json(message.attachments)),
     Column("recipient_count", "smallint", lambda message: len(message.recipients), repeats=True),
-    Column("size_bytes", "integer", lambda message: len(message.mime)),
+    Column("size_bytes", "integer", size_bytes),
     Column("template"),
     Column("template_version", "integer"),
     Column("scheduled_at"),
     Column("resent_from"),
     Column("answers"),
+    Column("content_hours", "smallint"),
 )
 BODY = RowSet(
     "body",
@@ -221,6 +230,15 @@ QUEUED = RowSet(
     Column("min_tls", "text"),
     Column("source", repeats=True),
     Column("stream", repeats=True),
+    Column("forgets", repeats=True),
+)
+CONTENT_KEY = RowSet(
+    "content_key",
+    Prepared,
+    Column("message_id", "uuid", attrgetter("id")),
+    Column("account_id", repeats=True),
+    Column("sealed_key", "bytea", attrgetter("content_key")),
+    Column("hours", "smallint", attrgetter("content_hours"), repeats=True),
 )
 SCHEDULED = RowSet(
     "scheduled",
@@ -240,4 +258,4 @@ IDEMPOTENCY = RowSet(
     Column("message_id", "uuid", attrgetter("id")),
     Column("request_digest"),
 )
-CONTENT: Final = MESSAGE, BODY, RECIPIENT, QUEUED, IDEMPOTENCY
+CONTENT: Final = MESSAGE, BODY, RECIPIENT, QUEUED, CONTENT_KEY, IDEMPOTENCY

@@ -13,6 +13,7 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import EventType
 from engine.ledger import heads, log
 from engine.ledger.events import append_locked
+from engine.sending.forget_content import forget_ended
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "cancel_schedule.sql")
@@ -31,6 +32,7 @@ async def cancel_schedule(pool: asyncpg.Pool, account: UUID, message: UUID, *, a
         taken = await lock_schedule(connection, account, message)
         locked = await heads.lock(connection, [account])
         await _CANCEL.execute(connection, message)
+        await forget_ended(connection, [message])
         locked[account].scheduled -= 1
         detail = {"scheduled_at": clock.iso(taken["due_at"])}
         entry = log.Entry(

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, unavailable
+from engine.base.events import SEALED_SOURCES
 from engine.base.secrets import derived
 from engine.base.settings import Settings
 from engine.mail import unsubscribe_links
@@ -46,11 +47,10 @@ from engine.sending.emails.unsubscribe import AUTO_UNSUBSCRIBE
 from engine.sending.streams import store as streams
 from engine.sending.templates import rules as template_rules
 from engine.sending.templates.store import TemplateCache
-from engine.store import large_mail
 from engine.store.caches import Cache
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.large_mail import run_sized
 
-LARGE_REQUEST_BYTES = 256 * 1024  # composing more takes over 1 ms, so a thread does it
 MAX_BUSY_S = 0.001  # of composing, after which a batch yields to other requests
 
 Value = TypeVar("Value")
@@ -67,6 +67,13 @@ class Origin(Struct, frozen=True):
     answers: UUID | None = None  # the received message that this one answers
 
 
+class SenderFacts(Struct, frozen=True):
+    """What the sending domain and the stream of a message say about it."""
+
+    return_path_host: str | None  # of the domain's own
+    content_hours: int | None  # of the stream, see `Prepared.content_hours`
+
+
 class Preparer:
     """Checks and composes the messages of one process."""
 
@@ -77,7 +84,7 @@ class Preparer:
         self._cfbl_key = None if settings.key_pepper is None else cfbl_key(settings.pepper)
         self._links = unsubscribe_links.links_of(settings)
         self.domains: Cache[UUID, dict[str, str | None]] = Cache("domains", self._load_domains, by_account=True)
-        self.streams: Cache[UUID, frozenset[str]] = Cache("streams", self._load_streams, by_account=True)
+        self.streams: Cache[UUID, dict[str, int | None]] = Cache("streams", self._load_streams, by_account=True)
         self.templates = TemplateCache(pool)
 
     @property
@@ -132,10 +139,10 @@ class Preparer:
 
         Raises the Refusal if the account may not send from this domain or on this stream.
         """
-        host = await self._checked_origin(origin, sender.domain, stream, set())
+        known = await self._checked_origin(origin, sender.domain, stream, set())
 
         def composed(request: SendRequest, content: Content, copy: BroadcastCopy | None, message: UUID) -> Prepared:
-            facts = self._facts(origin, host, clock.now(), message, copy)
+            facts = self._facts(origin, known, clock.now(), message, copy)
             return rules.prepare(request, sender, content, Timing(), facts)
 
         return composed
@@ -158,16 +165,16 @@ class Preparer:
             raise unavailable() from error
 
     async def _prepare_submitted(self, message: Submitted, origin: Origin, reread: set[str]) -> Prepared:
-        host = await self._checked_origin(origin, message.sender.domain, message.stream, reread)
+        known = await self._checked_origin(origin, message.sender.domain, message.stream, reread)
         at = clock.now()
         give_up_s = self._settings.give_up_s
         timing = timing_of(message.scheduled_at, message.deliver_by, at, give_up_s=give_up_s)
-        facts = self._facts(origin, host, at)
+        facts = self._facts(origin, known, at)
         return await run_sized(message.size_bytes, partial(submitted.prepare, message, timing, facts))
 
     async def _prepare(self, request: SendRequest, origin: Origin, reread: set[str]) -> Prepared:
         sender = sender_of(request)
-        host = await self._checked_origin(origin, sender.domain, stream_of(request), reread)
+        known = await self._checked_origin(origin, sender.domain, stream_of(request), reread)
         rules.check_shape(request)
         at = clock.now()
         timing = timing_of(request.scheduled_at, request.deliver_by, at, give_up_s=self._settings.give_up_s)
@@ -176,11 +183,11 @@ class Preparer:
         if content.template is not None:
             size_bytes += len(content.text or "") + len(content.html or "")
             size_bytes += sum(len(file.content) for file in content.files)
-        facts = auto_unsubscribe.with_own_link(self._facts(origin, host, at), request, self._links)
+        facts = auto_unsubscribe.with_own_link(self._facts(origin, known, at), request, self._links)
         return await run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, facts))
 
-    async def _checked_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> str | None:
-        """Return the domain's own return-path host; raise a Refusal if the key or the account forbids domain or stream.
+    async def _checked_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> SenderFacts:
+        """Return the facts of domain and stream; raise a Refusal if the key or the account forbids one of them.
 
         A refusal is decided on the tables, not on the cache, so that a domain verified or a stream created in another
         process is usable at once. `reread` bounds this to one read of each table per request, however many messages it
@@ -197,7 +204,8 @@ class Preparer:
             )
         if not await _fits_cached(self.streams, account, lambda known: stream in known, reread):
             raise invalid("stream", f"Your account has no stream named {stream!r}. Create it with POST /v1/streams.")
-        return (await self.domains.get(account)).get(domain)
+        host = (await self.domains.get(account)).get(domain)
+        return SenderFacts(host, (await self.streams.get(account)).get(stream))
 
     async def _content(self, request: SendRequest, origin: Origin) -> Content:
         if request.template is None:
@@ -219,12 +227,12 @@ class Preparer:
     def _facts(
         self,
         origin: Origin,
-        host: str | None,
+        known: SenderFacts,
         at: datetime,
         message: UUID | None = None,
         copy: BroadcastCopy | None = None,
     ) -> MessageFacts:
-        message_id = message or ids.uuid7()
+        message_id, host = message or ids.uuid7(), known.return_path_host
         return MessageFacts(
             account_id=origin.account_id,
             message_id=message_id,
@@ -236,6 +244,8 @@ class Preparer:
             resent_from=origin.resent_from,
             answers=origin.answers,
             copy=copy,
+            # Codes and system mail are encrypted and deleted in any case, by engine.sending.sealing.
+            stream_content_hours=None if origin.source in SEALED_SOURCES else known.content_hours,
         )
 
     async def _load_domains(self, account: UUID) -> dict[str, str | None]:
@@ -243,8 +253,9 @@ class Preparer:
         known = await domains.NAMES.fetch(self._pool, account)
         return {row.name: row.return_path_host for row in known if row.status == "verified"}
 
-    async def _load_streams(self, account: UUID) -> frozenset[str]:
-        return frozenset(row.slug for row in await streams.LIST.fetch(self._pool, account))
+    async def _load_streams(self, account: UUID) -> dict[str, int | None]:
+        """Return the streams of an account, each with its hours of content."""
+        return {row.slug: row.content_hours for row in await streams.LIST.fetch(self._pool, account)}
 
 
 async def _fits_cached(
@@ -285,11 +296,6 @@ async def read_message(
         return submitted.read(lines, recipients, smtputf8=smtputf8, host=host, protocol=protocol)
 
     return await run_sized(len(octets), work)
-
-
-async def run_sized(size_bytes: int, work: Callable[[], Value]) -> Value:
-    """Run `work`, in a thread if its `size_bytes` would block the event loop for long."""
-    return await large_mail.in_thread(size_bytes, work) if size_bytes > LARGE_REQUEST_BYTES else work()
 
 
 def batch_too_large(limit: int) -> Refusal:

@@ -27,6 +27,7 @@ from engine.ledger.quota_usage import Ceiling, Simulated
 from engine.mail.address import canonical
 from engine.mail.simulator import domain_of
 from engine.sending.accepted_rows import QUEUED, QueuedRow, by_domain
+from engine.sending.forget_content import forget_ended
 from engine.sending.suppressions import store as suppressions
 from engine.sending.suppressions.rules import blocks
 from engine.store import metrics
@@ -77,6 +78,7 @@ class WaitingMessage(Struct, frozen=True, kw_only=True):
     due: DueMessage
     source: str
     stream: str
+    forgets: bool  # the content has a key of its own, which is deleted after the last outcome
     from_domain: str
     domain_status: str | None  # None: the domain was deleted
     recipients: list[tuple[int, str]]
@@ -212,6 +214,7 @@ async def _load(connection: Conn, taken: Sequence[DueMessage]) -> list[WaitingMe
                 due=one,
                 source=source,
                 stream=stream,
+                forgets=rows[one.message_id]["forgets"],
                 from_domain=rows[one.message_id]["from_domain"],
                 domain_status=rows[one.message_id]["domain_status"],
                 recipients=own,
@@ -329,6 +332,7 @@ async def _write(
         connection, _LEAVING.of(leaving), _STAYING.of(staying), QUEUED.of(queued),
         low=min(touched), high=max(touched), at=at,
     )  # fmt: skip
+    await forget_ended(connection, [message for message, status in leaving if status != Status.QUEUED])
 
 
 def _queued(one: WaitingMessage, shards: int, split: Mapping[str, int]) -> list[QueuedRow]:
@@ -347,6 +351,7 @@ def _queued(one: WaitingMessage, shards: int, split: Mapping[str, int]) -> list[
             min_tls=due.min_tls,
             source=one.source,
             stream=one.stream,
+            forgets=one.forgets,
         )
         for domain, group in by_domain(one.recipients).items()
     ]

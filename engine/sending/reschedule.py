@@ -5,6 +5,7 @@ and reschedule takes effect. The new time is checked like the first one at accep
 """
 
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 import asyncpg
@@ -13,17 +14,23 @@ import orjson
 from engine.base import clock, ids
 from engine.base.errors import invalid
 from engine.base.events import EventType
+from engine.base.secrets import Pepper
+from engine.delivery.sealed_mail import MailSealer
 from engine.ledger import heads, log, quota, quota_usage
 from engine.ledger.events import append_locked
 from engine.mail.headers import date_field
 from engine.sending.admission import beyond_window
 from engine.sending.cancel_schedule import lock_schedule
 from engine.sending.emails.timing import timing_of
+from engine.sending.forget_content import opened
+from engine.store.large_mail import run_sized
 from engine.store.queries import Conn, Queries
 
 _SQL = Queries.beside(__file__, "reschedule.sql")
 _FACTS = _SQL.command("facts_of")
 _MOVE = _SQL.command("move_schedule")
+_SEALED = _SQL.command("sealed_content")
+_SEAL_AGAIN = _SQL.command("seal_again")
 
 
 async def reschedule(
@@ -33,6 +40,7 @@ async def reschedule(
     scheduled_at: str,
     *,
     give_up_s: float,
+    pepper: Pepper,
     actor: str | None = None,
 ) -> datetime:
     """Move one message of the account to another time; return the time as stored, after the commit.
@@ -60,6 +68,7 @@ async def reschedule(
             raise refusal
         before: datetime = taken["due_at"]
         await _MOVE.execute(connection, message, wanted, _date_of(before), _date_of(wanted))
+        await _redate_sealed(connection, message, before, wanted, pepper)
         detail = await _event_detail(connection, message, before, wanted)
         entry = log.Entry(
             account,
@@ -71,6 +80,18 @@ async def reschedule(
         )
         await append_locked(connection, locked, [entry])
     return wanted
+
+
+async def _redate_sealed(connection: Conn, message: UUID, before: datetime, now: datetime, pepper: Pepper) -> None:
+    """Replace the `Date` line of content that is encrypted with a key of its own, under a new key."""
+    for row in await _SEALED.records(connection, message):
+        mime = await opened(message, row["mime"], forgets=True, sealed_key=row["sealed_key"], pepper=pepper)
+        if mime is None:
+            return  # the release finds it unreadable too
+        header, end, body = mime.partition(b"\r\n\r\n")
+        moved = header.replace(_date_of(before), _date_of(now), 1) + end + body
+        sealed = await run_sized(len(moved), partial(MailSealer(pepper).seal_apart, message, moved))
+        await _SEAL_AGAIN.execute(connection, message, *sealed)
 
 
 def _date_of(at: datetime) -> bytes:

@@ -15,8 +15,10 @@ from engine.sending.admission import Decision
 from engine.sending.emails import resent
 from engine.sending.emails.resent import SentMessage
 from engine.sending.emails.types import Checked, MinTls, Prepared, RefusedRequest
-from engine.sending.preparation import Origin, batch_too_large, run_sized
+from engine.sending.forget_content import opened
+from engine.sending.preparation import Origin, batch_too_large
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.large_mail import run_sized
 from engine.store.queries import Queries
 
 MAX_KEY: Final = 224  # characters of a bulk request's key: those of its messages add their ids to it
@@ -29,6 +31,7 @@ class SentContent(Struct, frozen=True):
 
     mime: bytes
     smtputf8: bool
+    sealed_key: bytes | None  # of content that is encrypted with a key of its own
 
 
 class ResendOrder(Struct, frozen=True):
@@ -91,15 +94,20 @@ async def _prepared(
     if left is not None and message.size_bytes > left:
         raise batch_too_large(acceptor.preparer.max_request_bytes)
     content = await _CONTENT.first(pool, message.id)
-    if content is None:
+    forgets, mime = message.content_hours is not None, None
+    if content is not None:
+        mime = await opened(
+            message.id, content.mime, forgets=forgets, sealed_key=content.sealed_key, pepper=acceptor.pepper
+        )
+    if content is None or mime is None:
         raise resent.erased(message)
     work = partial(
         resent.prepared,
         message,
-        content.mime,
+        mime,
         smtputf8=content.smtputf8,
         min_tls=order.min_tls,
         idempotency_key=order.idempotency_key,
         facts=facts,
     )
-    return await run_sized(len(content.mime), work)
+    return await run_sized(len(mime), work)

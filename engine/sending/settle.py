@@ -22,6 +22,7 @@ from engine.ledger import heads, log, quota_usage
 from engine.mail.address import canonical
 from engine.sending import settled_rows
 from engine.sending.bounces import store as bounces
+from engine.sending.forget_content import CONTENT_FORGOTTEN, DELETE_BODIES
 from engine.sending.settled_rows import DeliveryAttempt, Result, SettlingPlan, plan
 from engine.sending.suppressions import store as suppressions
 from engine.store.database_errors import BadData, ConstraintViolation, DatabaseUnavailable, MissingPartition
@@ -41,14 +42,13 @@ _SQL = Queries.beside(__file__, "settle.sql")
 _UNCHANGED_ROWS = _SQL.command("unchanged_rows")
 _IS_MEMBER = _SQL.command("is_member")
 _UPDATE_RECIPIENTS = _SQL.wide("update_recipients", settled_rows.RECIPIENT)
-_FORGET_CONTENT = _SQL.command("forget_content")
 _RECIPIENT_STATUSES = _SQL.command("recipient_statuses")
 _SETTLE = _SQL.session_function(
     "settle", settled_rows.RECIPIENT, settled_rows.MESSAGE, settled_rows.FOUND, settled_rows.LATER, settled_rows.DAY,
     log.UNSEALED, log.EVENT,
     returns="text",
     types={"low": "uuid", "high": "uuid", "member": "uuid", "accounts": "uuid[]", "counts": "integer[]"},
-    **log.SEALING,
+    content_forgotten=CONTENT_FORGOTTEN, **log.SEALING,
 )  # fmt: skip
 
 _RETRY_S = 0.5
@@ -289,7 +289,7 @@ async def _forget_content(connection: Conn, plans: Sequence[SettlingPlan]) -> No
     """Delete the content of sealed messages that end here, within the caller's transaction."""
     ended = [one.attempt.row.message_id for one in plans if one.attempt.row.is_sealed and not one.waiting]
     if ended:
-        await _FORGET_CONTENT.execute(connection, ended, min(ended), max(ended))
+        await DELETE_BODIES.execute(connection, ended, min(ended), max(ended))
 
 
 async def _suppress(connection: Conn, plans: list[SettlingPlan]) -> list[log.Entry]:

@@ -30,10 +30,6 @@ WHERE r.message_id = recipient.message_id AND r.n = recipient.n AND r.message_id
 SELECT message_id, array_agg(status) AS statuses FROM recipients
 WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3 GROUP BY message_id;
 
--- name: forget_content
--- Delete the content of the messages $1, whose ids lie between $2 and $3.
-DELETE FROM message_bodies WHERE message_id = ANY($1::uuid[]) AND message_id BETWEEN $2 AND $3;
-
 -- name: settle
 -- Settle a batch of outcomes: lock the heads of `accounts` (ascending), seal the events and write everything. Returns
 -- 'done', or with nothing written 'changed' if a head or a queue row `found` is not as it was at the attempt, and
@@ -90,5 +86,12 @@ BEGIN
     ), :append_sealed
     UPDATE account_heads h SET seq = tip.seq, hash = tip.hash
     FROM unnest(:accounts, head_seqs, head_hashes) AS tip (account_id, seq, hash) WHERE h.account_id = tip.account_id;
+
+    -- A statement of its own: it sees which deliveries are left, and costs nothing if no message forgets its content.
+    IF true = ANY (:found.forgets) THEN
+        WITH candidates AS (
+            SELECT DISTINCT found.message_id FROM :found WHERE found.forgets AND found.ends
+        ), :content_forgotten;
+    END IF;
     RETURN 'done';
 END;

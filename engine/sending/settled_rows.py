@@ -155,12 +155,13 @@ class SettledMessage(Struct, frozen=True):
 
 
 class AttemptedRow(Struct, frozen=True):
-    """A queue row as its attempt found it; `ends` if no recipient is left."""
+    """A queue row as its attempt found it; `ends` if no recipient is left, `forgets` as the row does."""
 
     message_id: UUID
     domain: str
     attempts: int
     ends: bool
+    forgets: bool
 
 
 class RetriedRow(Struct, frozen=True):
@@ -210,6 +211,7 @@ FOUND = RowSet(
     Column("domain"),
     Column("attempts", "smallint", repeats=True),
     Column("ends", repeats=True),
+    Column("forgets", repeats=True),
 )
 LATER = RowSet(
     "later",
@@ -271,7 +273,7 @@ _REACHED = (Status.DELIVERED, Status.COMPLAINED)  # a recipient may complain bef
 def found(one: SettlingPlan) -> AttemptedRow:
     """Return the queue row of the plan's attempt."""
     row = one.attempt.row
-    return AttemptedRow(row.message_id, row.domain, row.attempts, not one.waiting)
+    return AttemptedRow(row.message_id, row.domain, row.attempts, not one.waiting, row.forgets)
 
 
 def retried(one: SettlingPlan) -> RetriedRow:

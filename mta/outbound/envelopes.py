@@ -66,6 +66,9 @@ class EnvelopeBuilder:
             mime = await queue.load_body(self._pool, delivery.row.message_id)
             if mime is None:
                 raise LookupError("the message's body is gone")
+            if delivery.row.forgets:
+                message, key = delivery.row.message_id, delivery.row.content_key
+                mime = await large_mail.in_thread(len(mime), partial(self.sealer.open_apart, message, mime, key))
             delivery.row = msgspec.structs.replace(delivery.row, mime=mime)
             if delivery.signature is None:  # in a thread: hashing 10 MB takes 10 ms
                 delivery.signature = await large_mail.in_thread(len(mime), partial(self._signature, delivery))

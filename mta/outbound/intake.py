@@ -81,9 +81,11 @@ class RowIntake:
 
     def _delivery(self, row: Row, now: float) -> ActiveDelivery:
         simulated = row.domain == self._simulator
-        if not row.is_sealed:
+        if not (row.is_sealed or row.forgets):
             return ActiveDelivery(row, now, simulated=simulated)
         try:
+            if row.forgets:
+                return ActiveDelivery(self._sealer.opened(row), now, simulated=simulated)
             delivery = ActiveDelivery(row, now, simulated=simulated, pairs=self._sealer.open(row))
         except Unsealable as error:
             _log.error("sealed message not readable", message=str(row.message_id), error=str(error))

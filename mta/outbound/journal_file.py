@@ -1,9 +1,10 @@
 """The file in which a process keeps outcomes that PostgreSQL cannot take yet, and the files of processes that ended.
 
 A file begins with a line that names its format; records follow, each a length and a DeliveryAttempt in MessagePack
-without the message's content, encrypted under the pepper (AES-GCM, whose tag is the checksum). The first record that is
-incomplete or damaged ends the file: it was being written when its process ended. The process that writes a file holds
-an exclusive lock on it as long as it lives; so a file without that lock belongs to a process that has ended.
+without the message's content and its key, encrypted under the pepper (AES-GCM, whose tag is the checksum). The first
+record that is incomplete or damaged ends the file: it was being written when its process ended. The process that writes
+a file holds an exclusive lock on it as long as it lives; so a file without that lock belongs to a process that has
+ended.
 """
 
 import fcntl
@@ -149,7 +150,7 @@ def _created(folder: Path) -> tuple[Path, int]:
 
 
 def _record(key: DerivedKey, attempt: DeliveryAttempt) -> bytes:
-    bare = msgspec.structs.replace(attempt, row=msgspec.structs.replace(attempt.row, mime=None))
+    bare = msgspec.structs.replace(attempt, row=msgspec.structs.replace(attempt.row, mime=None, content_key=None))
     sealed = seal(key, _encoder.encode(bare), _PURPOSE)
     return _LENGTH.pack(len(sealed)) + sealed
 

@@ -17,6 +17,8 @@ from api.areas.messages.resources import detail_of, message_of
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.events import Status
+from engine.base.settings import Settings
+from engine.sending.emails.limits import MAX_CONTENT_HOURS
 from engine.sending.messages import rules, store
 from engine.store.queries import Queries
 from ops import admin
@@ -25,6 +27,7 @@ from ops.commands.base import (
     as_json,
     fail,
     in_database,
+    in_service,
     limit_option,
     line,
     print_json,
@@ -69,6 +72,13 @@ _key = click.option("--key", help="API key to use; default: WAYBILL_API_KEY, or 
 @click.option("--subject", default="Hello from Waybill", show_default=True, help="Subject of the message.")
 @click.option("--text", default="It works.", show_default=True, help="Plain text of the message.")
 @click.option("--html", help="HTML of the message, in addition to the text.")
+@click.option("--no-retain", is_flag=True, help="Delete the content once the message is final.")
+@click.option(
+    "--content-until",
+    type=click.IntRange(1, MAX_CONTENT_HOURS),
+    metavar="HOURS",
+    help="Delete the content this many hours after the message is final.",
+)
 @_key
 @as_json
 @reported
@@ -79,6 +89,8 @@ def send(
     subject: str,
     text: str,
     html: str | None,
+    no_retain: bool,
+    content_until: int | None,
     key: str | None,
     as_json: bool,
 ) -> None:
@@ -92,6 +104,10 @@ def send(
     }
     if html is not None:
         body["html"] = html
+    if no_retain:
+        body["retainContent"] = False
+    if content_until is not None:
+        body["contentUntil"] = content_until
     show(admin.call_api(access["baseUrl"], "POST", "/v1/emails", access["apiKey"], body), as_json=as_json)
 
 
@@ -126,7 +142,7 @@ def messages(
 def message(*, message: str, account: str | None, everybody: bool, key: str | None, as_json: bool) -> None:
     """Show one message with its waybill (the history of its events)."""
     if _one_of(account=account, everybody=everybody, key=key):
-        found = in_database(opened, message, account=account)
+        found = in_service(opened, message, account=account)
     else:
         access = api_access(key)
         found = admin.call_api(access["baseUrl"], "GET", f"/v1/messages/{message}", access["apiKey"])
@@ -162,7 +178,7 @@ async def newest(pool: asyncpg.Pool, *, account: str | None, status: str | None,
     return [_owned(owner) | msgspec.to_builtins(message_of(row)) for row in page.rows]
 
 
-async def opened(pool: asyncpg.Pool, message: str, *, account: str | None) -> dict[str, Any]:
+async def opened(pool: asyncpg.Pool, settings: Settings, message: str, *, account: str | None) -> dict[str, Any]:
     """Return one message with its waybill as the API shows it; `account` None finds it in any account.
 
     Raises Refusal (404) or ValueError if there is no such message.
@@ -172,7 +188,7 @@ async def opened(pool: asyncpg.Pool, message: str, *, account: str | None) -> di
     row = None if owner is None else await store.read(pool, owner, message_id)
     if owner is None or row is None:
         raise (not_found("message") if account is not None else ValueError(f"No message {message} exists."))
-    mime = await store.body(pool, owner, message_id)
+    mime = await store.body(pool, owner, message_id, pepper=settings.pepper)
     return _owned(owner) | dict(msgspec.to_builtins(detail_of(row, mime)))
 
 

@@ -19,7 +19,7 @@ from engine.sending.cancel_schedule import cancel_schedule
 from engine.sending.release import release_due
 from engine.sending.reschedule import reschedule
 from engine.store.database_errors import DatabaseUnavailable
-from tests.harness.accounts import TestAccount, make_account, set_status
+from tests.harness.accounts import PEPPER, TestAccount, make_account, set_status
 from tests.harness.schedules import comes_due, release, releaser, scheduled, standing, waits, waybill, within
 from tests.harness.sending import Process, head_of, message_id, process, refused, rows_of, suppress
 
@@ -413,7 +413,7 @@ async def test_a_change_against_release_has_one_winner(
                 await asyncio.sleep(late_s)
                 try:
                     if moves:
-                        await reschedule(two, account.id, message, within(hours=5), give_up_s=3600)
+                        await reschedule(two, account.id, message, within(hours=5), give_up_s=3600, pepper=PEPPER)
                     else:
                         await cancel_schedule(two, account.id, message)
                 except Refusal as refusal:
@@ -446,7 +446,7 @@ async def test_what_is_moved_while_a_release_looks_around_keeps_its_new_time(
         taking = asyncio.ensure_future(one.fetch(query, clock.now(), 10, 10))  # its snapshot is older than the move
         while not await mover.fetchval("SELECT count(*) FROM pg_locks WHERE objid = 22 AND NOT granted"):
             await asyncio.sleep(0.005)
-        await reschedule(door.pool, account.id, message, within(hours=5), give_up_s=3600)
+        await reschedule(door.pool, account.id, message, within(hours=5), give_up_s=3600, pepper=PEPPER)
         await mover.execute("SELECT pg_advisory_unlock(22)")
         taken = await taking
 

@@ -70,8 +70,9 @@ async def change_message(call: Call, body: ResendChange) -> ResendChanged:
     at = resend_mapping.moment(body.scheduled_at)
     try:
         await reschedule(
-            call.services.pool, call.account_id, call.id, at, give_up_s=call.settings.give_up_s, actor=call.actor
-        )
+            call.services.pool, call.account_id, call.id, at,
+            give_up_s=call.settings.give_up_s, pepper=call.settings.pepper, actor=call.actor,
+        )  # fmt: skip
     except Refusal as refusal:
         raise resend_mapping.NAMES.refusal(refusal) from None
     return ResendChanged(id=call.path["id"])

@@ -64,10 +64,10 @@ async def content(call: Call, message: UUID) -> MessageContent:
     if row is None:
         raise not_found("message")
     if row.size_bytes <= LARGE_BYTES:
-        mime = await store.body(call.services.pool, call.account_id, message)
+        mime = await store.body(call.services.pool, call.account_id, message, pepper=call.settings.pepper)
         return MessageContent(row, _bodies(mime), mime)
     async with LARGE_MESSAGES.of(call.account_id):
-        mime = await store.body(call.services.pool, call.account_id, message)
+        mime = await store.body(call.services.pool, call.account_id, message, pepper=call.settings.pepper)
         return MessageContent(row, await asyncio.to_thread(_bodies, mime), mime)
 
 

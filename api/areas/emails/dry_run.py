@@ -13,8 +13,9 @@ from engine.sending.admission import Decision
 from engine.sending.emails.submitted import Submitted
 from engine.sending.emails.types import Accepted, Checked, Prepared, SendRequest
 from engine.sending.messages.rules import written
-from engine.sending.preparation import Origin, run_sized
+from engine.sending.preparation import Origin
 from engine.sending.sender_checks import check_message, sender_facts
+from engine.store.large_mail import run_sized
 
 
 async def foreseen(

@@ -106,7 +106,7 @@ async def move(call: Call, body: RescheduleRequest) -> RescheduleReply:
     """Give a scheduled message another time; 409 if its release has begun."""
     at = await reschedule(
         call.services.pool, call.account_id, call.id, body.scheduled_at,
-        give_up_s=call.settings.give_up_s, actor=call.actor,
+        give_up_s=call.settings.give_up_s, pepper=call.settings.pepper, actor=call.actor,
     )  # fmt: skip
     return RescheduleReply(call.path["id"], clock.iso(at))
 

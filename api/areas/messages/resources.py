@@ -29,6 +29,7 @@ from engine.base.events import SEALED_SOURCES, Status
 from engine.delivery.waits import in_words
 from engine.mail.read import Bodies, UnreadableMail, bodies
 from engine.receiving.receivers.types import Forecast
+from engine.sending.emails.content_retention import retains, until_shown
 from engine.sending.messages import rules, store
 from engine.sending.messages.types import MessageFilters, MessageRow, MessageWithWaybill, RecipientRow, WaybillRow
 from engine.sending.messages.waits import AttemptWait, WaitingEvent, attempt_waits
@@ -65,9 +66,9 @@ async def read_message(call: Call) -> MessageDetail | Raw:
     weight = row.size_bytes + sum(len(fields[-1]) for fields in row.waybill)
     forecast = await _forecast(call, row)
     if weight <= LARGE_BYTES:
-        return detail_of(row, await store.body(call.services.pool, call.account_id, call.id), forecast)
+        return detail_of(row, await _body(call), forecast)
     async with LARGE_MESSAGES.of(call.account_id):
-        mime = await store.body(call.services.pool, call.account_id, call.id)
+        mime = await _body(call)
         content = await asyncio.to_thread(lambda: _ENCODER.encode(detail_of(row, mime, forecast)))
     return Raw(content, "application/json")
 
@@ -87,16 +88,18 @@ async def _forecast(call: Call, row: MessageWithWaybill) -> Forecast | None:
 async def read_attachment(call: Call) -> Raw:
     """Return an attachment's octets, always as a download."""
     found = existing(await store.files(call.services.pool, call.account_id, call.id), "message")
-    files, size_bytes = found
+    files, size_bytes, _ = found
     name = ids.format_id(ids.Kind.ATTACHMENT, call.inner_id)
     file = existing(next((one for one in files if one.id == name), None), "attachment")
     if size_bytes <= LARGE_BYTES:
-        mime = await store.body(call.services.pool, call.account_id, call.id)
+        mime = await _body(call)
         content = None if mime is None else rules.content_of(mime, files, file)
     else:
         async with LARGE_MESSAGES.of(call.account_id):
-            mime = await store.body(call.services.pool, call.account_id, call.id)
+            mime = await _body(call)
             content = None if mime is None else await asyncio.to_thread(rules.content_of, mime, files, file)
+    if mime is None:
+        raise rules.content_gone(forgets=found[2])
     if content is None:
         raise not_found("attachment")
     return download(content, filename=file.filename, content_type=file.content_type)
@@ -110,13 +113,17 @@ async def read_raw(call: Call) -> Raw:
     """
     found = existing(await store.files(call.services.pool, call.account_id, call.id), "message")
     if found[1] <= LARGE_BYTES:
-        mime = await store.body(call.services.pool, call.account_id, call.id)
+        mime = await _body(call)
     else:
         async with LARGE_MESSAGES.of(call.account_id):
-            mime = await store.body(call.services.pool, call.account_id, call.id)
+            mime = await _body(call)
     if mime is None:
-        raise not_found("message")
+        raise rules.content_gone(forgets=found[2])
     return mail_file(mime, f"{ids.format_id(ids.Kind.MESSAGE, call.id)}.eml")
+
+
+async def _body(call: Call) -> bytes | None:
+    return await store.body(call.services.pool, call.account_id, call.id, pepper=call.settings.pepper)
 
 
 def filters_of(call: Call, query: MessageFilterQuery, *, before: UUID | None) -> MessageFilters:
@@ -162,6 +169,7 @@ def detail_of(row: MessageWithWaybill, mime: bytes | None, forecast: Forecast | 
         deliver_by=clock.iso_or_none(row.deliver_by),
         text=shown.text,
         html=shown.html,
+        content_erased=mime is None,
         waybill=[_event(one, detail) for one, detail in pairs],
         waits=[_waits(one) for one in attempt_waits(waited)],
         forecast=forecast,
@@ -193,6 +201,8 @@ def _fields(row: MessageRow) -> dict[str, Any]:
         "delivered_at": clock.iso_or_none(row.delivered_at),
         "size_bytes": row.size_bytes,
         "resent_from": None if row.resent_from is None else ids.format_id(ids.Kind.MESSAGE, row.resent_from),
+        "retain_content": retains(row.content_hours),
+        "content_until": until_shown(row.content_hours),
         "attachments": [Attachment(**structs.asdict(one)) for one in rules.files_of(row.attachments)],
         "recipients": [_recipient(one) for one in recipients],
     }

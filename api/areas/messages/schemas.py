@@ -102,6 +102,12 @@ class Message(Struct, rename="camel", kw_only=True):
     delivered_at: str | None
     size_bytes: int
     resent_from: Annotated[str | None, Meta(description="The message whose content this one sends again")]
+    retain_content: Annotated[
+        bool, Meta(description="False: the content is deleted once the last recipient has an outcome")
+    ]
+    content_until: Annotated[
+        int | None, Meta(description="Hours from that outcome to the deletion of the content; null for none")
+    ]
     attachments: list[Attachment]
     recipients: list[Recipient]
 
@@ -157,6 +163,13 @@ class MessageDetail(Message, kw_only=True):
     ]
     text: str | None
     html: str | None
+    content_erased: Annotated[
+        bool,
+        Meta(
+            description="True: the content can't be read any more, or, of codes and system mail, at any time. `text` "
+            "and `html` are null, and attachments can't be downloaded"
+        ),
+    ]
     waybill: list[WaybillEvent]
     forecast: Annotated[
         Forecast | None,

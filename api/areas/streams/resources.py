@@ -1,6 +1,6 @@
 """Listing, opening and closing message streams."""
 
-from api.areas.streams.schemas import Stream, StreamIn, StreamPage, StreamsQuery
+from api.areas.streams.schemas import Stream, StreamChange, StreamIn, StreamPage, StreamsQuery
 from api.http import if_exists, owner_checks
 from api.http.if_exists import Existing
 from api.http.operation import Area, Call, LimitedKeys, Operation
@@ -8,6 +8,7 @@ from engine.base import clock
 from engine.base.errors import ErrorType, invalid, not_found
 from engine.base.list_filters import narrowed
 from engine.base.slugs import is_slug
+from engine.sending.emails.content_retention import content_hours_of, retains, until_shown
 from engine.sending.streams import service as streams_service
 from engine.sending.streams import store
 from engine.sending.streams.store import StreamRow
@@ -31,11 +32,25 @@ async def create_stream(call: Call, body: StreamIn) -> Stream:
 
     async def make() -> Stream:
         row = await streams_service.open_stream(
-            call.services.pool, call.account_id, slug=body.id, name=body.name, actor=call.actor
-        )
+            call.services.pool, call.account_id, slug=body.id, name=body.name,
+            content_hours=content_hours_of(retain=body.retain_content, until=body.content_until, default=None),
+            actor=call.actor,
+        )  # fmt: skip
         return _stream(row)
 
     return await if_exists.made(call, body, Existing(_read), make)
+
+
+async def change_stream(call: Call, body: StreamChange) -> Stream:
+    """Change how long the stream keeps content; messages accepted before are not affected."""
+    slug = call.path["id"]
+    if not is_slug(slug):
+        raise not_found("stream")
+    row = await streams_service.change_stream(
+        call.services.pool, call.account_id, slug,
+        retain=body.retain_content, until=body.content_until, actor=call.actor,
+    )  # fmt: skip
+    return _stream(row)
 
 
 async def delete_stream(call: Call) -> None:
@@ -55,7 +70,14 @@ async def _read(call: Call) -> Stream:
 
 
 def _stream(row: StreamRow) -> Stream:
-    return Stream(row.slug, row.name, row.slug != store.TRANSACTIONAL, clock.iso(row.created_at))
+    return Stream(
+        row.slug,
+        row.name,
+        row.slug != store.TRANSACTIONAL,
+        retains(row.content_hours),
+        until_shown(row.content_hours),
+        clock.iso(row.created_at),
+    )
 
 
 _KEYS = Area(
@@ -77,6 +99,15 @@ OPERATIONS = (
         success=201,
         also=(200,),
         refusals=(ErrorType.CONFLICT, ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
+    ),
+    Operation(
+        "PATCH",
+        "/v1/streams/{id}",
+        change_stream,
+        "Set how long a stream keeps content",
+        _KEYS,
+        limited_keys=LimitedKeys.OWN_STREAMS,
+        note="Applies to messages accepted from now on. A send's own `retainContent` or `contentUntil` comes first.",
     ),
     Operation(
         "DELETE",

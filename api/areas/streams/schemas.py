@@ -2,10 +2,21 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from api.http.if_exists import ReturnIfExists
+from engine.sending.emails.limits import MAX_CONTENT_HOURS
 from engine.sending.emails.types import Slug
+
+_RETAIN = Meta(
+    description="False: bodies and attachments of messages that say nothing else are encrypted, and deleted once the "
+    "last recipient has an outcome"
+)
+_UNTIL = Meta(
+    description="Hours from the last recipient's outcome to the deletion of the content. Not together with a "
+    "`retainContent` of true",
+    examples=[24],
+)
 
 
 class StreamsQuery(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -20,7 +31,16 @@ class StreamIn(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, re
 
     id: Slug | None = None
     name: Annotated[str, Meta(max_length=120)] | None = None
+    retain_content: Annotated[bool | None, _RETAIN] = None
+    content_until: Annotated[Annotated[int, Meta(ge=1, le=MAX_CONTENT_HOURS)] | None, _UNTIL] = None
     if_exists: ReturnIfExists = None
+
+
+class StreamChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
+    """How long a stream keeps the content of messages sent from now on; what is omitted stays."""
+
+    retain_content: Annotated[bool | None, _RETAIN] = None
+    content_until: Annotated[Annotated[int, Meta(ge=1, le=MAX_CONTENT_HOURS)] | UnsetType | None, _UNTIL] = UNSET
 
 
 class Stream(Struct, rename="camel"):
@@ -29,6 +49,10 @@ class Stream(Struct, rename="camel"):
     id: str
     name: str
     deletable: bool
+    retain_content: Annotated[bool, Meta(description="False: content is deleted once a message is final")]
+    content_until: Annotated[
+        int | None, Meta(description="Hours from the last recipient's outcome to that deletion; null for none")
+    ]
     created_at: str
 
 

@@ -27,8 +27,9 @@ from engine.sending.accept_store import MAX_CALL_BYTES
 from engine.sending.broadcast_copies import RecipientMark, RecipientState, claim_copies, mark_copies
 from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import Accepted, BroadcastCopy, Prepared, SendRequest
-from engine.sending.preparation import Composer, Origin, run_sized
+from engine.sending.preparation import Composer, Origin
 from engine.sending.unsubscribes.store import IS_OPTED_OUT, StoredLink
+from engine.store.large_mail import run_sized
 from engine.store.queries import Queries, Source
 
 # Of content in one transaction: composed, up to 4/3 of it, so that one call of the database stores it. A larger batch

@@ -26,12 +26,13 @@ from engine.sending.emails import rules as email_rules
 from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import SendRequest
 from engine.sending.images import in_mail
-from engine.sending.preparation import Origin, run_sized
+from engine.sending.preparation import Origin
 from engine.sending.streams.store import TRANSACTIONAL
 from engine.sending.suppressions.rules import BROADCAST
 from engine.sending.templates import rules as template_rules
 from engine.sending.templates import store as templates
 from engine.sending.templates.types import VersionRow
+from engine.store.large_mail import run_sized
 from engine.store.queries import Source
 
 SOURCE: Final = BROADCAST  # of the messages

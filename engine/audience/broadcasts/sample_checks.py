@@ -14,9 +14,10 @@ from engine.mail.unsubscribe_links import UnsubscribeLinks
 from engine.sending.accept import Acceptor
 from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import SendRequest
-from engine.sending.preparation import Composer, Origin, run_sized
+from engine.sending.preparation import Composer, Origin
 from engine.sending.sender_checks import check_message, sender_facts
 from engine.sending.sender_requirements import SendChecks, SenderFacts
+from engine.store.large_mail import run_sized
 
 
 async def sample_checks(

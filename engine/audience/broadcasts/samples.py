@@ -26,7 +26,8 @@ from engine.sending.accept import Acceptor
 from engine.sending.admission import Decision
 from engine.sending.emails.recipients import sender_of
 from engine.sending.emails.types import Accepted, Content, Prepared, SendRequest
-from engine.sending.preparation import Composer, Origin, run_sized
+from engine.sending.preparation import Composer, Origin
+from engine.store.large_mail import run_sized
 
 
 class BroadcastPreview(Struct, frozen=True):

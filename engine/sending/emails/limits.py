@@ -21,5 +21,6 @@ MAX_FILE_NAME, MAX_FILE_TYPE = 255, 200
 MAX_CONTENT: Final = 13_981_016  # base64 characters of one attachment: 10 MiB
 MAX_IDEMPOTENCY_KEY: Final = 255
 IDEMPOTENCY_DAYS: Final = 30  # after this, the same idempotencyKey starts a new message
+MAX_CONTENT_HOURS: Final = 720  # from the last outcome to the deletion of content
 AT_ONCE_S: Final = 60  # a message scheduled less than this ahead is sent immediately
 MAX_MESSAGES: Final = 100  # of a batch

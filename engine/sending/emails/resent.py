@@ -38,6 +38,7 @@ class SentMessage(Struct, frozen=True):
     metadata: str | None
     attachments: str | None
     size_bytes: int
+    content_hours: int | None
     recipients: list[tuple[str, str, str | None]]
 
 
@@ -66,6 +67,12 @@ def check_resendable(message: SentMessage) -> None:
 
 def erased(message: SentMessage) -> Refusal:
     """Return the 409 for a message whose content is not stored any more."""
+    if message.content_hours is not None:
+        return Refusal(
+            ErrorType.INVALID_STATE,
+            "The content was deleted once the message was final. Send a new message with POST /v1/emails.",
+            state=message.status,
+        )
     return Refusal(
         ErrorType.INVALID_STATE,
         "The content of the message was erased. Send a new message with POST /v1/emails.",
@@ -116,4 +123,5 @@ def prepared(
         template_version=message.template_version,
         min_tls=min_tls_to_store(min_tls),
         resent_from=message.id,
+        content_hours=facts.stream_content_hours if message.content_hours is None else message.content_hours,
     )

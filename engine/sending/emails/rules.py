@@ -12,6 +12,7 @@ from engine.mail.address import Mailbox
 from engine.mail.compose import BadDraft, Composed, Draft, compose
 from engine.mail.unsubscribe_links import with_link
 from engine.sending.emails.attachments import attachments_of, described
+from engine.sending.emails.content_retention import content_hours_of
 from engine.sending.emails.defaults import min_tls_to_store, stream_of
 from engine.sending.emails.headers import checked_headers, forbid_line_breaks
 from engine.sending.emails.limits import MAX_HEADERS, MAX_METADATA, MAX_VARIABLES
@@ -93,6 +94,9 @@ def prepare(
         min_tls=min_tls_to_store(request.min_tls),
         resent_from=facts.resent_from,
         answers=facts.answers,
+        content_hours=content_hours_of(
+            retain=request.retain_content, until=request.content_until, default=facts.stream_content_hours
+        ),
         copy=facts.copy,
         extras=facts.extras,
     )

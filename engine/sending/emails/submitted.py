@@ -26,6 +26,7 @@ from engine.mail.read import File, ShownName, UnreadableMail, bodies, submitted_
 from engine.mail.seven_bit import to_seven_bit
 from engine.mail.submitted import Mail
 from engine.sending.emails.attachments import described
+from engine.sending.emails.content_retention import content_hours_of
 from engine.sending.emails.defaults import DEFAULT_STREAM, min_tls_to_store
 from engine.sending.emails.limits import (
     MAX_ADDRESS,
@@ -71,6 +72,8 @@ class Submitted(Struct, frozen=True, kw_only=True):
     scheduled_at: str | None = None
     deliver_by: str | None = None
     min_tls: MinTls | None = None
+    retain_content: bool | None = None
+    content_until: int | None = None
     request_digest: bytes = b""  # as of `request_digest`: of the message and its recipients; b"" without a key
 
 
@@ -157,6 +160,9 @@ def prepare(submitted: Submitted, timing: Timing, facts: MessageFacts) -> Prepar
         min_tls=min_tls_to_store(submitted.min_tls),
         resent_from=facts.resent_from,
         answers=facts.answers,
+        content_hours=content_hours_of(
+            retain=submitted.retain_content, until=submitted.content_until, default=facts.stream_content_hours
+        ),
     )
 
 

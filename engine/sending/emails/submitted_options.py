@@ -32,6 +32,13 @@ def _number(name: str, texts: list[str]) -> object:
     return int(text)
 
 
+def _yes_or_no(name: str, texts: list[str]) -> object:
+    text = str(_one(name, texts))
+    if text.lower() not in {"true", "false"}:
+        raise invalid(name, f"`{name}` is {text!r}; it must be `true` or `false`.")
+    return text.lower() == "true"
+
+
 def _pairs(name: str, texts: list[str]) -> object:
     """Parse fields of the form `name=value`, or JSON objects."""
     found: dict[str, object] = {}
@@ -70,6 +77,8 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, list[str]], object]]]] = {
     "x-waybill-scheduled-at": ("scheduled_at", _one),
     "x-waybill-deliver-by": ("deliver_by", _one),
     "x-waybill-min-tls": ("min_tls", _one),
+    "x-waybill-retain-content": ("retain_content", _yes_or_no),
+    "x-waybill-content-until": ("content_until", _number),
     "x-waybill-template": ("template", _one),
     "x-waybill-template-version": ("template_version", _number),
     "x-waybill-variables": ("variables", _objects),

@@ -40,6 +40,23 @@ HeaderName = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength":
 HeaderValue = Annotated[str, Meta(extra_json_schema={"maxLength": limits.MAX_HEADER_VALUE})]
 
 
+RetainContent = Annotated[
+    bool | None,
+    Meta(
+        description="False: the bodies and attachments are encrypted until the last recipient has an outcome, and then "
+        "deleted. Default: as the stream says"
+    ),
+]
+ContentUntil = Annotated[
+    Annotated[int, Meta(ge=1, le=limits.MAX_CONTENT_HOURS)] | None,
+    Meta(
+        description="Hours from the last recipient's outcome to the deletion of the content, which is encrypted until "
+        "then. Not together with a `retainContent` of true",
+        examples=[24],
+    ),
+]
+
+
 class AttachmentIn(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """A file to attach; `content` is base64. An optional field that is null is an absent one."""
 
@@ -54,7 +71,7 @@ class SendRequest(
     Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from", "reply_to": "replyTo",
     "list_unsubscribe": "listUnsubscribe", "template_version": "templateVersion",
     "idempotency_key": "idempotencyKey", "scheduled_at": "scheduledAt", "deliver_by": "deliverBy",
-    "min_tls": "minTls"}, kw_only=True,
+    "min_tls": "minTls", "retain_content": "retainContent", "content_until": "contentUntil"}, kw_only=True,
 ):  # fmt: skip
     """An email to send, with `html`, `text` or both, or with a `template`. A null field is an absent one."""
 
@@ -139,6 +156,8 @@ class SendRequest(
         ),
     ] = None
     attachments: Annotated[list[AttachmentIn], Meta(max_length=limits.MAX_ATTACHMENTS)] | None = None
+    retain_content: RetainContent = None
+    content_until: ContentUntil = None
 
 
 class Content(Struct, frozen=True):
@@ -198,6 +217,7 @@ class MessageFacts(Struct, frozen=True, kw_only=True):
     resent_from: UUID | None = None
     answers: UUID | None = None
     copy: BroadcastCopy | None = None
+    stream_content_hours: int | None = None  # as the stream says, see `Prepared.content_hours`
     unsubscribe: UnsubscribeLink | None = None  # goes into header and bodies in place of `listUnsubscribe`
     extras: tuple[ExtraRow, ...] = ()
 
@@ -237,6 +257,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
     resent_from: UUID | None = None  # the message that this one resends
     answers: UUID | None = None  # the received message that this one answers
     sealed_recipient: str | None = None  # as its queue row holds it; `mime` is sealed then, and `recipients` are masked
+    content_hours: int | None = None  # from the last outcome to the deletion of the content; None: kept as planned
+    content_key: bytes | None = None  # of `mime`, encrypted; given if `mime` is encrypted with a key of its own
     copy: BroadcastCopy | None = None
     extras: tuple[ExtraRow, ...] = ()  # rows of other areas, stored in the same transaction
 

@@ -1,7 +1,7 @@
 -- fragment: message_columns
 -- Columns of `messages` in the order of MessageRow.
 m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version, m.tags, m.metadata,
-m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from
+m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from, m.content_hours
 
 -- fragment: message_filters
 -- Conditions on `messages m` of account $1. Null disables each: status $5, sending domains $6, streams $7, tags $8 (JSON,
@@ -155,10 +155,12 @@ FROM messages m WHERE m.account_id = $1 AND m.id = $2;
 SELECT from_domain, stream FROM messages WHERE account_id = $1 AND id = $2;
 
 -- name: read_files
--- Read the attachments of message $2 of account $1.
-SELECT attachments, size_bytes FROM messages WHERE account_id = $1 AND id = $2;
+-- Read the attachments of message $2 of account $1, its size, and whether it forgets its content.
+SELECT attachments, size_bytes, content_hours IS NOT NULL AS forgets FROM messages WHERE account_id = $1 AND id = $2;
 
 -- name: read_body
 -- Read the composed content of message $2, which account $1 must own; never sealed content.
-SELECT b.mime FROM messages m JOIN message_bodies b ON b.message_id = m.id AND b.message_id = $2
+SELECT b.mime, m.content_hours IS NOT NULL AS forgets, CASE WHEN m.content_hours IS NOT NULL THEN (
+    SELECT k.sealed_key FROM content_keys k WHERE k.message_id = m.id) END AS sealed_key
+FROM messages m JOIN message_bodies b ON b.message_id = m.id AND b.message_id = $2
 WHERE m.account_id = $1 AND m.id = $2 AND NOT is_sealed_source(m.source);

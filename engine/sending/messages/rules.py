@@ -11,7 +11,7 @@ import msgspec
 import orjson
 
 from engine.base import clock, ids
-from engine.base.errors import ErrorType, Refusal, invalid
+from engine.base.errors import ErrorType, Refusal, invalid, not_found
 from engine.base.events import SETTLED, Status
 from engine.base.list_filters import FIRST_ID, LAST_ID, first_id, narrowed, patterns, without_nul
 from engine.mail.address import BadAddress, domain_name, parse_mailbox
@@ -78,6 +78,16 @@ def too_slow(wanted: MessageFilters) -> Refusal | None:
         ErrorType.INVALID_REQUEST,
         f"The filter `{name}` would read too many messages. Narrow the period with `from` and `until`, or add `to`.",
         field=name,
+    )
+
+
+def content_gone(*, forgets: bool) -> Refusal:
+    """Return the 404 for a message whose content is not stored any more; `forgets` if the sender asked for that."""
+    if not forgets:
+        return not_found("message")
+    return Refusal(
+        ErrorType.NOT_FOUND,
+        "The content was deleted once the message was final, because the message does not retain it.",
     )
 
 

@@ -10,6 +10,8 @@ from uuid import UUID
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.list_filters import FIRST_ID, LAST_ID
+from engine.base.secrets import Pepper
+from engine.sending.forget_content import opened
 from engine.sending.messages import rules
 from engine.sending.messages.types import (
     BodyRow,
@@ -114,13 +116,18 @@ async def read_many(source: Source, account: UUID, messages: Sequence[UUID]) -> 
     return {row.id: row for row in found}
 
 
-async def files(source: Source, account: UUID, message: UUID) -> tuple[list[StoredFile], int] | None:
-    """Return the attachments of a message and its size in bytes, or None if the account has no such message."""
+async def files(source: Source, account: UUID, message: UUID) -> tuple[list[StoredFile], int, bool] | None:
+    """Return the attachments of a message, its size in bytes, and True if it forgets its content.
+
+    Returns None if the account has no such message.
+    """
     row = await _FILES.first(source, account, message)
-    return None if row is None else (rules.files_of(row.attachments), row.size_bytes)
+    return None if row is None else (rules.files_of(row.attachments), row.size_bytes, row.forgets)
 
 
-async def body(source: Source, account: UUID, message: UUID) -> bytes | None:
+async def body(source: Source, account: UUID, message: UUID, *, pepper: Pepper) -> bytes | None:
     """Return the composed message without its DKIM signature, or None if it is not stored (any more)."""
     row = await _BODY.first(source, account, message)
-    return None if row is None else row.mime
+    if row is None:
+        return None
+    return await opened(message, row.mime, forgets=row.forgets, sealed_key=row.sealed_key, pepper=pepper)

@@ -65,6 +65,7 @@ class MessageRow(Struct):
     scheduled_at: datetime | None
     delivered_at: datetime | None
     resent_from: UUID | None
+    content_hours: int | None  # from the last outcome to the deletion of the content; None: kept as planned
     recipients: list[Fields]  # of RecipientRow, by their number
 
 
@@ -105,14 +106,19 @@ class MessageOwner(Struct, frozen=True):
 
 
 class FilesRow(Struct, frozen=True):
-    """The attachments (JSON) and size of one message."""
+    """The attachments (JSON) and size of one message; `forgets` if its content is deleted after its last outcome."""
 
     attachments: str | None
     size_bytes: int
+    forgets: bool
 
 
 class BodyRow(Struct, frozen=True):
+    """The stored content of one message; encrypted with the key `sealed_key` if it `forgets` that content."""
+
     mime: bytes
+    forgets: bool
+    sealed_key: bytes | None
 
 
 class StoredFile(Struct, frozen=True):

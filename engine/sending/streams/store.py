@@ -17,6 +17,7 @@ class StreamRow(Struct):
 
     slug: str
     name: str
+    content_hours: int | None  # default of its messages, see `Prepared.content_hours`
     created_at: datetime
 
 
@@ -36,6 +37,8 @@ class StreamRows(Struct, frozen=True):
 
 LIST = _SQL.rows("list_streams", StreamRow)
 READ_SLUG = _SQL.rows("read_stream_slug", StreamSlug)
+READ = _SQL.rows("read_stream", StreamRow)
+SET_CONTENT_HOURS = _SQL.command("set_content_hours")
 INSERT = _SQL.command("insert_stream")
 DELETE = _SQL.command("delete_stream")
 _PAGE = _SQL.rows("page_of_streams", StreamRow)

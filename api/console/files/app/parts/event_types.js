@@ -20,7 +20,7 @@ member.joined member.passkey_added member.passkey_removed member.passkey_renamed
 member.password_changed member.password_reset member.profile_changed member.recovery_codes_replaced member.removed
 member.role_changed member.second_factor_disabled member.second_factor_enabled member.sign_in_link_made
 member.signed_in member.signed_out member.ways_in_removed mta_sts.updated platform.appointed platform.changed segment.created
-segment.deleted segment.updated stream.created stream.deleted sub_account.created sub_account.deletion_canceled
+segment.deleted segment.updated stream.created stream.deleted stream.updated sub_account.created sub_account.deletion_canceled
 sub_account.deletion_scheduled sub_account.erased sub_account.member_joined sub_account.resumed
 sub_account.suspended sub_account.updated suppression.added suppression.removed template.created template.deleted
 template.published template.renamed verification.finished verification_settings.updated webhook.created
