@@ -58,5 +58,8 @@ WITH raw AS (
 ), forwarded AS (
     INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at)
     SELECT forward.message_id, forward.account_id, forward.forward_to, now() FROM :forward
+), forgotten AS (
+    INSERT INTO inbound_forgets (message_id, account_id, event_id, look_at)
+    SELECT forget.message_id, forget.account_id, forget.event_id, now() FROM :forget
 )
 UPDATE account_heads h SET seq = tip.seq, hash = tip.hash FROM :tip WHERE h.account_id = tip.account_id;

@@ -54,7 +54,7 @@ _INSERT_BYTES = _SQL.command("insert_bytes")
 _DROP_BYTES = _SQL.command("drop_bytes")
 _INSERT = _SQL.wide(
     "insert_received", rows.BYTES, rows.MESSAGE, rows.RECENT, rows.COUNT, rows.USAGE, rows.NEWEST, log.EVENT, rows.POST,
-    rows.FORWARD, heads.TIP, append_events=log.APPEND_EVENTS,
+    rows.FORWARD, rows.FORGET, heads.TIP, append_events=log.APPEND_EVENTS,
 )  # fmt: skip
 
 
@@ -166,6 +166,7 @@ class Decisions:
             include=list(decision.include),
             forward_to=decision.forward_to,
             webhook_ids=decision.webhook_ids,
+            forgets=decision.forgets,
         )
 
 
@@ -198,6 +199,7 @@ async def _insert(
         log.EVENT.of(events),
         rows.POST.of(rows.posts(stored)),
         rows.FORWARD.of([one for one in stored if one.forward_to is not None]),
+        rows.FORGET.of([one for one in stored if one.forgets]),
         heads.TIP.of([head for account, head in locked.items() if account in counted]),
     )
 

@@ -55,6 +55,7 @@ class StoredMessage(Struct, kw_only=True):
     include: list[str]
     forward_to: str | None
     webhook_ids: Sequence[UUID]
+    forgets: bool  # the content is deleted once the message is posted or forwarded
     event_id: UUID | None = None
     seq: int = 0
 
@@ -324,4 +325,8 @@ POST = RowSet(
 FORWARD = RowSet(
     "forward", StoredMessage, Column("message_id", "uuid", attrgetter("id")), Column("account_id", repeats=True),
     Column("forward_to"),
+)  # fmt: skip
+FORGET = RowSet(
+    "forget", StoredMessage, Column("message_id", "uuid", attrgetter("id")), Column("account_id", repeats=True),
+    Column("event_id"),
 )  # fmt: skip

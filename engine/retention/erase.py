@@ -60,7 +60,7 @@ _ERASE_REST = _SQL.command("erase_rest")
 _REMAINING = _SQL.command("remaining")
 _LAST = tuple(_SQL.command(name) for name in ("erase_head", "erase_request", "erase_account"))
 # Unsent mail first; versions before their templates and layouts, attempts before their webhooks (`_ERASE_REST`).
-_UNSENT = tuple(_SQL.command(name) for name in ("unsent", "unposted", "unscheduled", "unforwarded"))
+_UNSENT = tuple(_SQL.command(name) for name in ("unsent", "unposted", "unscheduled", "unforwarded", "unforgotten"))
 _MANY = tuple(
     _SQL.command(name)
     for name in (

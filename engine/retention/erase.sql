@@ -37,6 +37,10 @@ DELETE FROM schedules WHERE message_id IN (SELECT message_id FROM schedules WHER
 -- Remove the next $2 received messages of account $1 from the queue of those to be forwarded.
 DELETE FROM inbound_forwards WHERE message_id IN (SELECT message_id FROM inbound_forwards WHERE account_id = $1 LIMIT $2);
 
+-- name: unforgotten
+-- Remove the next $2 received messages of account $1 from those whose content is to be deleted.
+DELETE FROM inbound_forgets WHERE message_id IN (SELECT message_id FROM inbound_forgets WHERE account_id = $1 LIMIT $2);
+
 -- name: next_messages
 -- Return the next $2 messages of account $1 (decision 0086).
 SELECT id FROM messages WHERE account_id = ANY (ARRAY[$1::uuid]) ORDER BY account_id, id LIMIT $2;

@@ -211,15 +211,18 @@ async def opened(pool: asyncpg.Pool, message: str) -> dict[str, Any]:
 
 async def raw(pool: asyncpg.Pool, message: str) -> bytes:
     """Return the bytes of a received message, also of an infected one; raise ValueError if there is none."""
-    return (await _found(pool, message))[1]
+    _, mime = await _found(pool, message)
+    if mime is None:
+        raise ValueError(f"The content of {message} was deleted, as its route asks.")
+    return mime
 
 
-async def _found(pool: asyncpg.Pool, message: str) -> tuple[ReceivedRow, bytes]:
+async def _found(pool: asyncpg.Pool, message: str) -> tuple[ReceivedRow, bytes | None]:
     wanted = ids.parse_id(ids.Kind.RECEIVED, message)
     owner = await _OWNER.first(pool, wanted)
     row = None if owner is None else await store.read(pool, owner.account_id, wanted, domains=None)
     mime = None if row is None else await store.raw(pool, row.raw_id)
-    if row is None or mime is None:
+    if row is None or (mime is None and not row.is_erased):
         raise ValueError(f"No received message {message} exists.")
     return row, mime
 

@@ -31,6 +31,7 @@ from engine.codes.verifications import jobs as verifications
 from engine.events.webhooks import service as webhooks
 from engine.people import open_session
 from engine.people.team import invitations
+from engine.receiving import forget_received
 from engine.receiving.analytics import delivery
 from engine.receiving.certificates import renewal
 from engine.receiving.inbound_routes.forward import Forwarder
@@ -63,7 +64,7 @@ JOBS: Final = (
     *read_reports.JOBS, room.JOB, webhooks.JOB, measure.JOB, suspend.JOB, limit_mails.JOB, request_log.JOB,
     *contacts.JOBS, *outcomes.JOBS, reviews.JOB, verifications.JOB, address_checks.JOB,
     open_session.JOB, invitations.JOB, status_page.JOB, purge.JOB, purge_billing.JOB, erase.JOB, erase_address.JOB,
-    reseal.JOB, receivers.JOB, forget_content.JOB,
+    reseal.JOB, receivers.JOB, forget_content.JOB, forget_received.JOB,
 )  # fmt: skip
 
 _log = structlog.get_logger("worker")

@@ -22,7 +22,7 @@ from api.http.paging import Page
 from engine.base import ids
 from engine.base.errors import ErrorType, existing, not_found, unavailable
 from engine.receiving.inbound_messages import rules, store
-from engine.receiving.inbound_messages.bodies import bodies_of
+from engine.receiving.inbound_messages.bodies import NO_BODIES, bodies_of
 from engine.receiving.inbound_messages.types import ReceivedFilters, ReceivedRow
 from engine.store.concurrency_limiter import LARGE_MESSAGES
 
@@ -54,7 +54,7 @@ async def read_message(call: Call) -> Raw:
     row = await _row(call)
     async with LARGE_MESSAGES.of(call.account_id):
         mime = await store.raw(call.services.pool, row.raw_id)
-        if mime is None:  # deleted meanwhile
+        if mime is None and not row.is_erased:  # deleted meanwhile
             raise not_found(WHAT)
         return Raw(await asyncio.to_thread(lambda: _ENCODER.encode(detail_of(row, mime))), "application/json")
 
@@ -70,7 +70,7 @@ async def read_attachment(call: Call) -> Raw:
         mime = await store.raw(call.services.pool, row.raw_id)
         content = None if mime is None else await asyncio.to_thread(rules.content_of, mime, files, file)
     if content is None:
-        raise not_found("attachment")
+        raise rules.content_gone() if row.is_erased else not_found("attachment")
     return download(content, filename=file.filename, content_type=file.content_type)
 
 
@@ -81,7 +81,7 @@ async def read_raw(call: Call) -> Raw:
     async with LARGE_MESSAGES.of(call.account_id):
         mime = await store.raw(call.services.pool, row.raw_id)
     if mime is None:
-        raise not_found(WHAT)
+        raise rules.content_gone() if row.is_erased else not_found(WHAT)
     return mail_file(mime, f"{ids.format_id(ids.Kind.RECEIVED, row.id)}.eml")
 
 
@@ -107,9 +107,9 @@ async def _row(call: Call) -> ReceivedRow:
     return existing(await store.read(call.services.pool, call.account_id, call.id, domains=call.domains), WHAT)
 
 
-def detail_of(row: ReceivedRow, mime: bytes) -> ReceivedMessageDetail:
-    """Return a message with its bodies, read from its bytes; takes 10 ms for each 100 KB of HTML."""
-    found = bodies_of(mime)
+def detail_of(row: ReceivedRow, mime: bytes | None) -> ReceivedMessageDetail:
+    """Return a message with its bodies, read from its bytes (None: deleted); takes 10 ms for each 100 KB of HTML."""
+    found = NO_BODIES if mime is None else bodies_of(mime)
     return ReceivedMessageDetail(
         **fields_of(row),
         text=found.text,
@@ -125,6 +125,7 @@ def detail_of(row: ReceivedRow, mime: bytes) -> ReceivedMessageDetail:
         tls=row.tls,
         forwarded_as=None if row.forwarded_as is None else ids.format_id(ids.Kind.MESSAGE, row.forwarded_as),
         forward_error=row.forward_error,
+        content_erased=mime is None,
         warnings=[ReceivedWarning(one.code, one.text) for one in found.warnings],
     )
 

@@ -151,6 +151,10 @@ class ReceivedMessageDetail(ReceivedMessage, rename="camel", kw_only=True):
             "such as `bounced`"
         ),
     ]
+    content_erased: Annotated[
+        bool,
+        Meta(description="True: the content was deleted once the message was posted or forwarded, as its route asks"),
+    ]
     warnings: list[ReceivedWarning]
 
 

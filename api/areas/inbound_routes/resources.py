@@ -38,6 +38,7 @@ async def create(call: Call, body: NewInboundRoute) -> InboundRoute:
         webhook_id=_webhook(body.webhook_id),
         include=rules.checked_include(body.include or ()),
         forward_to=rules.checked_forward(body.forward_to),
+        retain_content=body.retain_content is not False,
     )
 
     async def make() -> InboundRoute:
@@ -116,6 +117,7 @@ def _shown(row: InboundRouteRow, endpoints: Sequence[RouteEndpoint]) -> InboundR
         include=[IncludedBody(one) for one in row.include],
         forward_to=row.forward_to,
         enabled=row.enabled,
+        retain_content=row.retain_content,
         effective=rules.effective(row.rule, rules.wanting(endpoints, row.of_domain)),
         created_at=clock.iso(row.created_at),
     )

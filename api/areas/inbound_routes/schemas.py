@@ -32,6 +32,15 @@ ForwardTo = Annotated[
 ]
 
 
+RetainReceived = Annotated[
+    bool,
+    Meta(
+        description="False, for `webhook` and `forward`: content and attachments are deleted once the last post has "
+        "succeeded or was given up, or the forwarded message is final. Default: true"
+    ),
+]
+
+
 class NewInboundRoute(Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """A route. Give exactly one of `address` (claimed) and `domain` (verified: all its claimed addresses)."""
 
@@ -41,6 +50,7 @@ class NewInboundRoute(Struct, forbid_unknown_fields=True, rename="camel", kw_onl
     webhook_id: WebhookId | None = None
     include: Include | None = None
     forward_to: ForwardTo | None = None
+    retain_content: RetainReceived | None = None
     if_exists: IfExists = None
 
 
@@ -52,6 +62,7 @@ class InboundRouteChange(Struct, forbid_unknown_fields=True, rename="camel", kw_
     include: Include | UnsetType | None = UNSET
     forward_to: ForwardTo | UnsetType | None = UNSET
     enabled: bool | UnsetType = UNSET
+    retain_content: RetainReceived | UnsetType = UNSET
 
 
 class InboundRoute(Struct, rename="camel", kw_only=True):
@@ -68,6 +79,7 @@ class InboundRoute(Struct, rename="camel", kw_only=True):
     include: list[IncludedBody]
     forward_to: str | None
     enabled: bool
+    retain_content: bool
     effective: RouteAction
     created_at: str
 

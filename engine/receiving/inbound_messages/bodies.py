@@ -4,6 +4,8 @@ Everything is read anew at each request, so that a later version of a reader cov
 10 ms for each 100 KB of HTML.
 """
 
+from typing import Final
+
 from msgspec import Struct
 
 from engine.mail.html import sanitise
@@ -28,6 +30,9 @@ class ReceivedBodies(Struct, frozen=True):
     auto_submitted: bool
     bulk: bool
     warnings: list[MailWarning]
+
+
+NO_BODIES: Final = ReceivedBodies(None, None, None, None, [], auto_submitted=False, bulk=False, warnings=[])
 
 
 def bodies_of(mime: bytes) -> ReceivedBodies:

@@ -248,6 +248,17 @@ WITH gone AS (
 )
 SELECT id FROM gone ORDER BY id;
 
+-- name: erase_content
+-- Delete the bytes of the received messages $2 of account $1 that no other message has ($3, locked), and what was taken
+-- from them; $4 and $5 bound the ids of messages that may share bytes. The account's head is locked.
+WITH erased AS (
+    UPDATE inbound_messages SET raw_id = '00000000-0000-0000-0000-000000000000', snippet = ''
+    WHERE account_id = $1 AND id = ANY ($2::uuid[]) AND id BETWEEN $4 AND $5
+)
+DELETE FROM inbound_bytes b WHERE b.id = ANY ($3::uuid[]) AND NOT EXISTS (
+    SELECT 1 FROM inbound_messages m WHERE m.raw_id = b.id AND m.id BETWEEN $4 AND $5
+    AND NOT (m.account_id = $1 AND m.id = ANY ($2::uuid[])));
+
 -- name: thread_received
 -- Return the newest $6 received messages of account $1 in one of the conversations $2, that answer one of the sent
 -- messages $3, or with ids $4, at one of the domains $5 (null: all). Joined with OR, the conditions would make a generic

@@ -126,6 +126,14 @@ def check_download(file: ReceivedFile, *, scanner_required: bool) -> None:
         )
 
 
+def content_gone() -> Refusal:
+    """Return the 404 for the content of a message whose route does not retain it."""
+    return Refusal(
+        ErrorType.NOT_FOUND,
+        "The content was deleted once the message was posted or forwarded, because its route does not retain it.",
+    )
+
+
 def check_raw(files: Collection[ReceivedFile], warnings: str, *, scanner_required: bool) -> None:
     """Raise the 422 for the bytes of a message that is infected, or has an attachment that may not be downloaded.
 

@@ -51,6 +51,7 @@ _KEEP_UNFORWARDED = _SQL.command("keep_unforwarded")
 _MARK_FORWARDED = _SQL.command("mark_forwarded")
 _LOCK_BYTES = _SQL.command("lock_bytes")
 _DELETE = _SQL.command("delete_received")
+_ERASE_CONTENT = _SQL.command("erase_content")
 _THREAD_RECEIVED = _SQL.rows("thread_received", ThreadReceivedRow)
 _THREAD_SENT = _SQL.rows("thread_sent", ThreadSentRow)
 
@@ -179,6 +180,14 @@ async def delete(connection: Conn, account: UUID, wanted: Collection[UUID]) -> s
     locked = [row["id"] for row in await _LOCK_BYTES.records(connection, account, list(wanted), low, high)]
     found = await _DELETE.records(connection, account, list(wanted), locked, low, high)
     return {row["id"] for row in found}
+
+
+async def erase_content(connection: Conn, account: UUID, wanted: Collection[UUID]) -> None:
+    """Delete the content of messages, and their bytes once no other message has them. The account's head is locked."""
+    low, high = _around(min(wanted), -_SHARING), _around(max(wanted), _SHARING)
+    # Lock the bytes first, as `delete` does.
+    locked = [row["id"] for row in await _LOCK_BYTES.records(connection, account, list(wanted), low, high)]
+    await _ERASE_CONTENT.execute(connection, account, list(wanted), locked, low, high)
 
 
 async def thread_received(

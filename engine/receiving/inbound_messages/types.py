@@ -2,11 +2,14 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 
 from engine.base.sql_types import BigInt, Inet, Json, Real
+
+ERASED: Final = UUID(int=0)  # the `raw_id` of messages whose content was deleted
 
 
 class Routed(StrEnum):
@@ -68,6 +71,11 @@ class ReceivedRow(ReceivedFields, frozen=True):
     event_seq: int | None
     forwarded_as: UUID | None
     forward_error: str | None
+
+    @property
+    def is_erased(self) -> bool:
+        """Return True if the content was deleted, as the route asked for."""
+        return self.raw_id == ERASED
 
 
 class ThreadReceivedRow(Struct, frozen=True):

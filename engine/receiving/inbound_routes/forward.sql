@@ -8,7 +8,7 @@ RETURNING message_id, account_id, forward_to, key, requested, sent_as, attempts;
 -- Read received message $2 of account $1 as its forwarding needs it.
 SELECT m.address, m.domain, m.recipient, m.envelope_from, host(m.remote_ip) AS remote_ip, m.helo, m.tls, m.sender,
        m.sender_address, m.subject, m.authentication, m.attachments, m.warnings, m.is_spam, m.size_bytes, m.raw_id,
-       o.status AS account_status
+       o.status AS account_status, EXISTS (SELECT 1 FROM inbound_forgets f WHERE f.message_id = m.id) AS forgets
 FROM inbound_messages m JOIN accounts o ON o.id = m.account_id
 WHERE m.account_id = $1 AND m.id = $2;
 

@@ -65,6 +65,7 @@ class ForwardFacts(Struct, frozen=True):
     size_bytes: int
     raw_id: UUID
     account_status: str
+    forgets: bool  # the content is deleted once the message is forwarded
 
 
 def refusal_before(
@@ -120,7 +121,7 @@ def prepared(
         subject=facts.subject[:MAX_SUBJECT], stream=STREAM, tags=[], metadata={"inbound_message_id": received_id},
         attachments=_attachments(facts), recipients=[PreparedRecipient(0, "to", Mailbox("", to), canonical(to))],
         mime=mime, smtputf8=not to.isascii() or needs_smtputf8(mime), idempotency_key=f"forward {once.hex}",
-        request_digest=b"",
+        request_digest=b"", content_hours=0 if facts.forgets else None,
     )  # fmt: skip
 
 

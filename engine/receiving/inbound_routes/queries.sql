@@ -1,7 +1,7 @@
 -- fragment: route_columns
 -- The columns of one route `r` with its address `a` or domain `d`.
 r.id, a.address, d.name AS domain, r.action, r.webhook_id, r.include, r.forward_to, :forward_allowed AS forward_allowed,
-r.enabled, r.created_at
+r.enabled, r.retain_content, r.created_at
 
 -- fragment: routes_with_targets
 -- Routes with their target.
@@ -11,7 +11,7 @@ LEFT JOIN domains d ON d.id = r.domain_id
 
 -- fragment: rule_fields
 -- The fields of a RouteRule of route `r`.
-ROW(r.action, r.webhook_id, r.include, r.forward_to, :forward_allowed, r.enabled)
+ROW(r.action, r.webhook_id, r.include, r.forward_to, :forward_allowed, r.enabled, r.retain_content)
 
 -- fragment: endpoint_fields
 -- The fields of a RouteEndpoint of endpoint `w`.
@@ -59,13 +59,16 @@ WHERE account_id = $1 AND name = $2 AND deleted_at IS NULL;
 SELECT id FROM inbound_routes WHERE account_id = $1 AND (address_id = $2 OR domain_id = $3);
 
 -- name: insert_route
--- Insert route $1 of account $2 for address $3 or domain $4: action $5, endpoint $6, included parts $7, forward to $8.
-INSERT INTO inbound_routes (id, account_id, address_id, domain_id, action, webhook_id, include, forward_to, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp());
+-- Insert route $1 of account $2 for address $3 or domain $4: action $5, endpoint $6, included parts $7, forward to $8,
+-- and whether the content is retained $9.
+INSERT INTO inbound_routes (id, account_id, address_id, domain_id, action, webhook_id, include, forward_to, retain_content,
+                            created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp());
 
 -- name: change_route
--- Change route $2 of account $1: action $3, endpoint $4, included parts $5, forward to $6, and whether it is enabled $7.
-UPDATE inbound_routes SET action = $3, webhook_id = $4, include = $5, forward_to = $6, enabled = $7
+-- Change route $2 of account $1: action $3, endpoint $4, included parts $5, forward to $6, whether it is
+-- enabled $7, and whether the content is retained $8.
+UPDATE inbound_routes SET action = $3, webhook_id = $4, include = $5, forward_to = $6, enabled = $7, retain_content = $8
 WHERE account_id = $1 AND id = $2;
 
 -- name: delete_route

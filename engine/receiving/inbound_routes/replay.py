@@ -49,6 +49,12 @@ async def replay(
         row = await store.read(connection, account, message, domains=domains)
         if row is None or account not in locked:
             raise not_found(rules.WHAT)
+        if row.is_erased:
+            raise Refusal(
+                ErrorType.INVALID_STATE,
+                "The content was deleted once the message was posted or forwarded, so it can't be replayed.",
+                state="erased",
+            )
         route = (await routes.routes_of(connection, [row.address_id])).get(row.address_id)
         decision = None if route is None else route.decision
         if decision is None or decision.action is RouteAction.MAILBOX or row.event_id is None or row.event_seq is None:

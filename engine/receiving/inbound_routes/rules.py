@@ -27,11 +27,14 @@ def decide(
     if rule.action == RouteAction.FORWARD:
         if rule.forward_to is None or not rule.forward_allowed:
             return _FALLBACK
-        return RouteDecision(action=RouteAction.FORWARD, forward_to=rule.forward_to)
+        return RouteDecision(action=RouteAction.FORWARD, forward_to=rule.forward_to, forgets=not rule.retain_content)
     chosen = tuple(one.id for one in endpoints if _reaches(rule, one))
     if not chosen:
         return _FALLBACK
-    return RouteDecision(action=RouteAction(rule.action), webhook_ids=chosen, include=tuple(rule.include))
+    return RouteDecision(
+        action=RouteAction(rule.action), webhook_ids=chosen, include=tuple(rule.include),
+        forgets=not rule.retain_content,
+    )  # fmt: skip
 
 
 def wanting(endpoints: Iterable[RouteEndpoint], domain: str) -> list[RouteEndpoint]:
@@ -78,6 +81,15 @@ def check_forward(rule: RouteRule, address: str | None) -> None:
             "forwardTo",
             f"`forwardTo` is {rule.forward_to}. Use the confirmed address of a team member, or an address at your "
             "verified domains.",
+        )
+
+
+def check_retention(action: str, *, retain_content: bool) -> None:
+    """Raise the 400 for a route that would delete what the mailbox shows."""
+    if not retain_content and action not in {RouteAction.WEBHOOK, RouteAction.FORWARD}:
+        raise invalid(
+            "retainContent",
+            "A `retainContent` of false needs the action `webhook` or `forward`: the mailbox shows the content.",
         )
 
 

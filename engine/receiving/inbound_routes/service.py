@@ -56,10 +56,11 @@ async def create(
         route = await new_id(connection)
         await store.INSERT.execute(
             connection, route, account, target.address_id, target.domain_id, settings.action, settings.webhook_id,
-            list(settings.include), settings.forward_to,
+            list(settings.include), settings.forward_to, settings.retain_content,
         )  # fmt: skip
         row = await _found(connection, account, route, None)
         rules.check_forward(row.rule, form)
+        rules.check_retention(row.action, retain_content=row.retain_content)
         await _refuse_loop(connection, account, row)
         await _record(connection, account, AccountEvent.INBOUND_ROUTE_CREATED, row, actor, **_shown(settings))
     return row
@@ -89,11 +90,12 @@ async def change(
             await _check_endpoint(connection, account, after.webhook_id)
         await store.CHANGE.execute(
             connection, account, route, after.action, after.webhook_id, list(after.include), after.forward_to,
-            after.enabled,
+            after.enabled, after.retain_content,
         )  # fmt: skip
         changed = await _found(connection, account, route, None)
         if after.forward_to != before.forward_to or after.action != before.action:
             rules.check_forward(changed.rule, None if row.address is None else canonical(row.address))
+        rules.check_retention(changed.action, retain_content=changed.retain_content)
         await _refuse_loop(connection, account, changed)
         detail = {name: value for name, value in _shown(after).items() if _shown(before)[name] != value}
         await _record(connection, account, AccountEvent.INBOUND_ROUTE_UPDATED, changed, actor, **detail)
@@ -187,6 +189,7 @@ def _settings(row: InboundRouteRow) -> RouteSettings:
         include=tuple(row.include),
         forward_to=row.forward_to,
         enabled=row.enabled,
+        retain_content=row.retain_content,
     )
 
 
@@ -199,6 +202,7 @@ def _shown(settings: RouteSettings) -> dict[str, object]:
         "include": list(settings.include),
         "forward_to": settings.forward_to,
         "enabled": settings.enabled,
+        "retain_content": settings.retain_content,
     }
 
 

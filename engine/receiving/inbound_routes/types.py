@@ -37,6 +37,7 @@ class RouteRule(Struct, frozen=True):
     forward_to: str | None
     forward_allowed: bool
     enabled: bool
+    retain_content: bool = True
 
 
 class RouteEndpoint(Struct, frozen=True):
@@ -57,6 +58,7 @@ class RouteDecision(Struct, frozen=True, kw_only=True):
     webhook_ids: tuple[UUID, ...] = ()
     include: tuple[str, ...] = ()
     forward_to: str | None = None
+    forgets: bool = False  # the content is deleted once the message is posted or forwarded
 
     @property
     def in_mailbox(self) -> bool:
@@ -97,6 +99,7 @@ class InboundRouteRow(Struct, frozen=True):
     forward_to: str | None
     forward_allowed: bool
     enabled: bool
+    retain_content: bool
     created_at: datetime
 
     @property
@@ -108,7 +111,13 @@ class InboundRouteRow(Struct, frozen=True):
     def rule(self) -> RouteRule:
         """Return what the route says, without its target."""
         return RouteRule(
-            self.action, self.webhook_id, self.include, self.forward_to, self.forward_allowed, self.enabled
+            self.action,
+            self.webhook_id,
+            self.include,
+            self.forward_to,
+            self.forward_allowed,
+            self.enabled,
+            self.retain_content,
         )
 
 
@@ -141,3 +150,4 @@ class RouteSettings(Struct, frozen=True, kw_only=True):
     include: tuple[str, ...] = ()
     forward_to: str | None = None
     enabled: bool = True
+    retain_content: bool = True

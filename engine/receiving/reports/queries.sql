@@ -26,13 +26,14 @@ SELECT id FROM report_mails WHERE id = ANY ($1::uuid[]) AND state = 'waiting' OR
 
 -- fragment: report_finish
 -- The statement that records the results of report mails that are still waiting. Those that were applied lose their
--- bytes, as do those over 64 KiB, and those about sealed messages, whose codes, links and addresses they may quote.
+-- bytes, as do those over 64 KiB, and those about sealed messages and about messages that do not retain their content:
+-- they may quote codes, links, addresses and content.
 UPDATE report_mails r
 SET state = finish.state, result = finish.result, reason = finish.reason, account_id = finish.account_id,
     message_id = finish.message_id,
     raw = CASE WHEN finish.state = 'applied' OR (octet_length(r.raw) > 65536 AND r.purpose <> 'operator') OR EXISTS (
-        SELECT FROM (SELECT source FROM messages WHERE id = finish.message_id OFFSET 0) m
-        WHERE is_sealed_source(m.source)) THEN NULL ELSE r.raw END
+        SELECT FROM (SELECT source, content_hours FROM messages WHERE id = finish.message_id OFFSET 0) m
+        WHERE is_sealed_source(m.source) OR m.content_hours IS NOT NULL) THEN NULL ELSE r.raw END
 FROM :finish
 WHERE r.id = finish.id AND r.state = 'waiting'
 

@@ -22,6 +22,7 @@ import structlog
 from engine.base import clock
 from engine.base.settings import Settings
 from engine.delivery.late_notices import LateNotice
+from engine.mail import return_path
 from engine.receiving.analytics import delivery, dmarc, rules, tls
 from engine.receiving.reports import domain_reports, feedback, late_bounce, store
 from engine.receiving.reports.report_reading import (
@@ -223,7 +224,11 @@ class ReportBatch:
             _log.exception("report not applied", report=str(report.id), tries=report.tries)
         if report.tries >= MAX_TRIES:
             reason = f"Reading failed {report.tries} times; the log of the worker says why."
-            given_up = ReportResult(id=report.id, state=ReportState.UNREADABLE, result="failed", reason=reason)
+            origin = return_path.origin(self._keys.return_path, f"{report.local}@{report.host}")
+            given_up = ReportResult(
+                id=report.id, state=ReportState.UNREADABLE, result="failed", reason=reason,
+                message_id=None if origin is None else origin.message_id,
+            )  # fmt: skip
             await store.finish(self._pool, [given_up])
         return None
 

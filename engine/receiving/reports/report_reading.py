@@ -106,7 +106,7 @@ def _at_return_path(report: DueReport, raw: bytes, origin: ReturnPathOrigin) -> 
     said = read_delivery_report(raw, parts)
     if said.kind in _NO_EFFECT:
         state, reason = _NO_EFFECT[said.kind]
-        return _without_effect(report, state, said.kind.value, reason)
+        return _without_effect(report, state, said.kind.value, reason, origin)
     author = None if report.reporter is None else report.reporter.domain
     return LateNotice(report.id, origin, said, report.received_at, author)
 
@@ -152,5 +152,9 @@ def _no_token(report: DueReport) -> ReportResult:
     )
 
 
-def _without_effect(report: DueReport, state: ReportState, result: str, reason: str) -> ReportResult:
-    return ReportResult(id=report.id, state=state, result=result, reason=reason)
+def _without_effect(
+    report: DueReport, state: ReportState, result: str, reason: str, origin: ReturnPathOrigin | None = None
+) -> ReportResult:
+    """Return the result of a report that changes nothing; `origin` names the message that its address belongs to."""
+    message = None if origin is None else origin.message_id
+    return ReportResult(id=report.id, state=state, result=result, reason=reason, message_id=message)
