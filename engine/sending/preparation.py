@@ -67,7 +67,7 @@ class Origin(Struct, frozen=True):
     answers: UUID | None = None  # the received message that this one answers
 
 
-class SenderFacts(Struct, frozen=True):
+class SenderDefaults(Struct, frozen=True):
     """What the sending domain and the stream of a message say about it."""
 
     return_path_host: str | None  # of the domain's own
@@ -186,7 +186,7 @@ class Preparer:
         facts = auto_unsubscribe.with_own_link(self._facts(origin, known, at), request, self._links)
         return await run_sized(size_bytes, partial(rules.prepare, request, sender, content, timing, facts))
 
-    async def _checked_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> SenderFacts:
+    async def _checked_origin(self, origin: Origin, domain: str, stream: str, reread: set[str]) -> SenderDefaults:
         """Return the facts of domain and stream; raise a Refusal if the key or the account forbids one of them.
 
         A refusal is decided on the tables, not on the cache, so that a domain verified or a stream created in another
@@ -205,7 +205,7 @@ class Preparer:
         if not await _fits_cached(self.streams, account, lambda known: stream in known, reread):
             raise invalid("stream", f"Your account has no stream named {stream!r}. Create it with POST /v1/streams.")
         host = (await self.domains.get(account)).get(domain)
-        return SenderFacts(host, (await self.streams.get(account)).get(stream))
+        return SenderDefaults(host, (await self.streams.get(account)).get(stream))
 
     async def _content(self, request: SendRequest, origin: Origin) -> Content:
         if request.template is None:
@@ -227,7 +227,7 @@ class Preparer:
     def _facts(
         self,
         origin: Origin,
-        known: SenderFacts,
+        known: SenderDefaults,
         at: datetime,
         message: UUID | None = None,
         copy: BroadcastCopy | None = None,

@@ -483,6 +483,7 @@ def test_a_template_stands_for_html_and_text() -> None:
 OPTIONAL = [
     "cc", "bcc", "subject", "html", "replyTo", "headers", "listUnsubscribe", "stream", "template", "templateVersion",
     "variables", "data", "tags", "metadata", "idempotencyKey", "scheduledAt", "deliverBy", "minTls", "attachments",
+    "retainContent", "contentUntil",
 ]  # fmt: skip
 
 

@@ -37,14 +37,19 @@ async def test_every_account_has_the_transactional_stream(api: Api, account: Tes
     (row,) = (await api.get("/v1/streams", account.token)).json["data"]
 
     assert clock.parse_iso(row.pop("createdAt")) <= clock.now()
-    assert row == {"id": "transactional", "name": "Transactional", "deletable": False}
+    assert row == {
+        "id": "transactional", "name": "Transactional", "deletable": False, "retainContent": True, "contentUntil": None,
+    }  # fmt: skip
 
 
 async def test_a_new_stream_takes_mail_at_once(api: Api, account: TestAccount) -> None:
     assert (await send(api, account, stream="receipts")).status == 400
     found = await open_stream(api, account, id="receipts", name="Receipts")
 
-    assert found == {"id": "receipts", "name": "Receipts", "deletable": True, "createdAt": found["createdAt"]}
+    assert found == {
+        "id": "receipts", "name": "Receipts", "deletable": True, "retainContent": True, "contentUntil": None,
+        "createdAt": found["createdAt"],
+    }  # fmt: skip
     assert (await send(api, account, stream="receipts")).status == 202
     assert await listed(api, account) == ["receipts", "transactional"]
 

@@ -80,9 +80,9 @@ _NOTE: Final = (
     "in LF. It is sent as it is: `Bcc`, `X-Waybill-*` and fields that only mail servers write are removed, "
     "`Feedback-ID` and `CFBL-*` are replaced by those of the service, `Date` and `Message-ID` are added where they "
     "are missing, a `Received` field is added, and 8-bit parts are encoded. The fields `X-Waybill-Stream`, `-Tag`, "
-    "`-Metadata`, `-Idempotency-Key`, `-Scheduled-At`, `-Deliver-By`, `-Min-Tls`, `-Template`, "
-    "`-Template-Version`, `-Variables` and `-Data` of the message have the meaning of those fields in `POST "
-    "/v1/emails`, as they do over SMTP. Recipients named only by `recipient` count as bcc. `From` must contain one "
+    "`-Metadata`, `-Idempotency-Key`, `-Scheduled-At`, `-Deliver-By`, `-Min-Tls`, `-Retain-Content`, `-Content-Until`, "
+    "`-Template`, `-Template-Version`, `-Variables` and `-Data` of the message have the meaning of those fields in "
+    "`POST /v1/emails`, as they do over SMTP. Recipients named only by `recipient` count as bcc. `From` must contain one "
     "address of a verified domain. Send a header in UTF-8 as `message/global`."
 )
 

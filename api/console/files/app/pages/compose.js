@@ -2,7 +2,7 @@
 import { call, session, useAction, useCall } from "../core/api.js";
 import { go, guardLeaving, location } from "../core/router.js";
 import { isDark } from "../core/shell.js";
-import { Button, Card, Dialog, ErrorNote, Facts, fieldError, Form, Icon, Notice, PageHead, Segments, SelectField, TextField, toast } from "../core/ui.js";
+import { Button, Card, CheckField, Dialog, ErrorNote, Facts, fieldError, Form, Icon, Notice, PageHead, Segments, SelectField, TextField, toast } from "../core/ui.js";
 import { bytes, dateTime, html, instant, plural, useEffect, useMemo, useRef, useState } from "../core/view.js";
 import { findings } from "../parts/checks.js";
 import { ComposePreview } from "../parts/compose_preview.js";
@@ -12,10 +12,10 @@ import { Preview } from "../parts/preview.js";
 import { SendChecks } from "../parts/send_checks.js";
 import { parsedData } from "../parts/template_samples.js";
 
-const FIELDS = ["from", "to", "cc", "bcc", "subject", "text", "html", "template", "variables", "data", "stream", "tags", "scheduledAt", "attachments"];
+const FIELDS = ["from", "to", "cc", "bcc", "subject", "text", "html", "template", "variables", "data", "stream", "tags", "scheduledAt", "attachments", "retainContent"];
 const SIMULATED = [["delivered", "is delivered"], ["bounced", "bounces"], ["deferred", "is delivered on the second attempt"], ["complained", "is delivered, then reported as spam"]];
 const MAX_FILE_BYTES = 10_000_000;
-const EMPTY = { from: "", to: "", cc: "", subject: "", text: "", html: "", template: "", variables: {}, data: "", stream: "", tags: "", scheduledAt: "", attachments: [] };
+const EMPTY = { from: "", to: "", cc: "", subject: "", text: "", html: "", template: "", variables: {}, data: "", stream: "", tags: "", scheduledAt: "", attachments: [], forget: false };
 
 export function Compose({ service }) {
   const given = location.peek().query;
@@ -63,12 +63,13 @@ export function Compose({ service }) {
       <${Suggested} service=${service} onChoose=${(to) => set({ to })} />
       <${Segments} label="Content" options=${[["written", "Write a message"], ["template", "Use a template"]]} value=${kind} onValue=${setKind} />
       ${kind === "template" ? html`<${FromTemplate} draft=${draft} set=${set} template=${template} templates=${templates.data?.data ?? []} problem=${problem} />` : html`<${Written} draft=${draft} set=${set} problem=${problem} />`}
-      <details><summary>More: copies, stream, tags, time, attachments</summary><div class="stack details-body">
+      <details><summary>More: copies, stream, tags, time, attachments, retention</summary><div class="stack details-body">
         <${TextField} label="Copies (cc)" value=${draft.cc} onValue=${(cc) => set({ cc })} error=${problem("cc")} />
         <${SelectField} label="Stream" value=${draft.stream} onValue=${(stream) => set({ stream })} options=${[["", "Default (transactional)"], ...(streams.data?.data ?? []).map((one) => [one.id, one.name])]} error=${problem("stream")} />
         <${TextField} label="Tags" value=${draft.tags} onValue=${(tags) => set({ tags })} error=${problem("tags")} hint="Separated by commas. You can search messages by tag." />
         <${TextField} label="Send at" type="datetime-local" value=${draft.scheduledAt} onValue=${(scheduledAt) => set({ scheduledAt })} error=${problem("scheduledAt")} hint="Leave blank to send now." />
         <${Files} files=${draft.attachments} onFiles=${(attachments) => set({ attachments })} error=${problem("attachments")} />
+        <${CheckField} label="Delete the content after delivery" checked=${draft.forget} onChecked=${(forget) => set({ forget })} hint="Text and attachments are encrypted until the last recipient has an outcome, and then deleted. The record stays." />
       </div></details>
       <${ErrorNote} error=${error} fields=${FIELDS} />
       <div class="form-actions"><${Button} kind="primary" type="submit" icon="arrow-right" role="member" busy=${checking.busy}>Check and preview<//></div>
@@ -90,6 +91,7 @@ function requestOf(draft, kind) {
     ...(draft.stream && { stream: draft.stream }),
     ...(draft.tags && { tags: draft.tags.split(",").map((one) => one.trim()).filter(Boolean) }),
     ...(draft.scheduledAt && { scheduledAt: instant(draft.scheduledAt) }),
+    ...(draft.forget && { retainContent: false }),
     ...(draft.attachments.length && { attachments: draft.attachments.map(({ filename, contentType, content: data }) => ({ filename, contentType, content: data })) }),
   };
 }

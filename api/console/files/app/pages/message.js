@@ -11,6 +11,7 @@ import { blocks, Waybill } from "../parts/waybill.js";
 
 const SETTLED = new Set(["delivered", "bounced", "complained", "failed", "rejected", "canceled"]);
 const POLL_MS = 2000;
+const FORGOTTEN = "The content was deleted after delivery, because this message doesn't retain it. Its record stays.";
 
 const isSettled = (message) => SETTLED.has(message.status) && message.recipients.every((one) => SETTLED.has(one.status));
 
@@ -98,6 +99,7 @@ function WaybillTab({ message }) {
 }
 
 function PreviewTab({ message }) {
+  if (message.contentErased && !message.retainContent && SETTLED.has(message.status)) return html`<${Notice}>${FORGOTTEN}<//>`;
   if (message.html === null && message.text === null) return html`<${Notice}>The content is no longer stored, or isn't shown for this kind of message.<//>`;
   return html`<${Preview} html=${message.html} text=${message.text} dark=${isDark()} title="HTML of the message" />`;
 }
@@ -107,6 +109,7 @@ function SourceTab({ message }) {
   useEffect(() => {
     call("GET /v1/messages/{id}/raw", { path: { id: message.id }, raw: true, accept: "message/rfc822" }).then(async (answer) => setState({ text: await answer.text(), error: null }), (error) => setState({ text: null, error }));
   }, [message.id]);
+  if (state.error && message.contentErased && !message.retainContent) return html`<${Notice}>${FORGOTTEN}<//>`;
   if (state.error) return html`<${ErrorNote} error=${state.error} />`;
   if (state.text === null) return html`<${Skeleton} />`;
   const end = state.text.search(/\r?\n\r?\n/);
@@ -128,10 +131,17 @@ function RecipientsTab({ message }) {
 function DetailsTab({ message }) {
   const metadata = Object.entries(message.metadata);
   return html`<div class="columns">
-    <${Card} title="Message"><${Facts} items=${[["Source", message.source], ["Stream", message.stream], ["Template", message.template && html`<a href=${href(`/templates/${message.template}`)}>${message.template}</a>${` version ${message.templateVersion}`}`], ["Size", bytes(message.sizeBytes)], ["Created", html`<${Time} at=${message.createdAt} />`], message.scheduledAt && ["Scheduled", html`<${Time} at=${message.scheduledAt} />`], message.deliveredAt && ["Delivered", html`<${Time} at=${message.deliveredAt} />`], message.replyTo && ["Reply to", message.replyTo], message.resentFrom && ["Resent from", html`<a href=${href(`/messages/${message.resentFrom}`)}>${message.resentFrom}</a>`], ["Tags", message.tags.length ? html`<span class="row">${message.tags.map((tag) => html`<a href=${href("/messages", { tag })}><${Chip} tone="accent">${tag}<//></a>`)}</span>` : null]]} /><//>
+    <${Card} title="Message"><${Facts} items=${[["Source", message.source], ["Stream", message.stream], ["Template", message.template && html`<a href=${href(`/templates/${message.template}`)}>${message.template}</a>${` version ${message.templateVersion}`}`], ["Size", bytes(message.sizeBytes)], ["Content", retention(message)], ["Created", html`<${Time} at=${message.createdAt} />`], message.scheduledAt && ["Scheduled", html`<${Time} at=${message.scheduledAt} />`], message.deliveredAt && ["Delivered", html`<${Time} at=${message.deliveredAt} />`], message.replyTo && ["Reply to", message.replyTo], message.resentFrom && ["Resent from", html`<a href=${href(`/messages/${message.resentFrom}`)}>${message.resentFrom}</a>`], ["Tags", message.tags.length ? html`<span class="row">${message.tags.map((tag) => html`<a href=${href("/messages", { tag })}><${Chip} tone="accent">${tag}<//></a>`)}</span>` : null]]} /><//>
     <${Card} title="Metadata">${metadata.length ? html`<${Facts} items=${metadata.map(([name, value]) => [name, html`<span class="wrap">${value}</span>`])} />` : html`<p class="soft">This message has no metadata.</p>`}<//>
     <${Card} title=${plural(message.attachments.length, "attachment")}>${message.attachments.length ? html`<ul class="stack-tight">${message.attachments.map((one) => html`<li class="row-wide"><span class="wrap">${undirected(one.filename)} <span class="soft">${one.content_type}, ${bytes(one.size_bytes)}</span></span><${Button} kind="quiet" icon="download" label=${`Download ${one.filename}`} onClick=${() => download("GET /v1/messages/{id}/attachments/{attachmentId}", { path: { id: message.id, attachmentId: one.id } }, one.filename).catch(report)} /></li>`)}</ul>` : html`<p class="soft">None.</p>`}<//>
   </div>`;
+}
+
+/** Return how long the content is kept. */
+function retention(message) {
+  if (message.retainContent) return "kept as long as your plan keeps messages";
+  if (message.contentErased) return "deleted after delivery";
+  return message.contentUntil === null ? "deleted after delivery" : `deleted ${plural(message.contentUntil, "hour")} after delivery`;
 }
 
 /** What the local sink received of this message. */

@@ -75,7 +75,7 @@ async function enable(row, reload) {
 
 function EditRoute({ route, webhooks, onClose }) {
   const targets = useTargets(!route);
-  const [draft, setDraft] = useState({ target: "", action: route?.action ?? "both", webhookId: route?.webhookId ?? "", include: route?.include ?? [], forwardTo: route?.forwardTo ?? "" });
+  const [draft, setDraft] = useState({ target: "", action: route?.action ?? "both", webhookId: route?.webhookId ?? "", include: route?.include ?? [], forwardTo: route?.forwardTo ?? "", retainContent: route?.retainContent ?? true });
   const set = (change) => setDraft((old) => ({ ...old, ...change }));
   const [save, { busy, error }] = useAction(() => (route ? call("PATCH /v1/inbound/routes/{id}", { path: { id: route.id }, body: bodyOf(draft) }) : call("POST /v1/inbound/routes", { body: { ...targetBody(draft.target || targets[0]?.[0]), ...bodyOf(draft) } })));
   const submit = async () => {
@@ -94,6 +94,7 @@ function EditRoute({ route, webhooks, onClose }) {
         <fieldset><legend>Include in the post</legend>${INCLUDES.map(([key, text]) => html`<${CheckField} label=${text} checked=${draft.include.includes(key)} onChecked=${(on) => set({ include: on ? [...draft.include, key] : draft.include.filter((one) => one !== key) })} />`)}<span class="small soft">Up to 256 KiB in total. Fetch anything larger by id.</span></fieldset>`}
       ${draft.action === "webhook" && html`<${Notice}>Messages are stored but hidden from the inbox unless you filter for them.<//>`}
       ${draft.action === "forward" && html`<${TextField} label="Forward to" type="email" required value=${draft.forwardTo} onValue=${(forwardTo) => set({ forwardTo })} error=${fieldError(error, "forwardTo")} hint="A team member's confirmed address, or one at a verified domain. Each forwarded message counts as a send. Spam stays in the inbox." />`}
+      ${(draft.action === "webhook" || draft.action === "forward") && html`<${CheckField} label=${`Delete the content once the message is ${draft.action === "forward" ? "forwarded" : "posted"}`} checked=${!draft.retainContent} onChecked=${(on) => set({ retainContent: !on })} hint="Also when posting or forwarding fails for good. The record stays." />`}
       <${ErrorNote} error=${error} fields=${["address", "domain", "webhookId", "forwardTo"]} />
     <//><//>`;
 }
@@ -110,8 +111,8 @@ function targetBody(target) {
   return { [kind]: name };
 }
 
-function bodyOf({ action, webhookId, include, forwardTo }) {
-  if (action === "forward") return { action, forwardTo: forwardTo.trim(), webhookId: null, include: [] };
-  if (action === "mailbox") return { action, webhookId: null, include: [], forwardTo: null };
-  return { action, webhookId: webhookId || null, include, forwardTo: null };
+function bodyOf({ action, webhookId, include, forwardTo, retainContent }) {
+  if (action === "forward") return { action, forwardTo: forwardTo.trim(), webhookId: null, include: [], retainContent };
+  if (action === "mailbox") return { action, webhookId: null, include: [], forwardTo: null, retainContent: true };
+  return { action, webhookId: webhookId || null, include, forwardTo: null, retainContent: action === "webhook" ? retainContent : true };
 }

@@ -77,6 +77,7 @@ function Bodies({ mail }) {
   const items = [mail.html !== null && ["html", "HTML"], mail.text !== null && ["text", "Text"], mail.replyText && mail.replyText !== mail.text && ["reply", "Reply only"], ["headers", "Headers"], ["source", "Source"]].filter(Boolean);
   const wanted = location.value.query.get("body_tab");
   const tab = items.some(([key]) => key === wanted) ? wanted : items[0][0];
+  if (mail.contentErased) return html`<${Notice} tone="info">The content was deleted once the message was posted or forwarded, because its route doesn't retain it.<//>`;
   return html`<section aria-label="Content"><${Tabs} label="Content" items=${items} current=${tab} onSelect=${(key) => setQuery({ body_tab: key === items[0][0] ? null : key })} />
     ${mail.htmlOmitted && html`<${Notice} tone="info">The HTML isn't shown: ${mail.htmlOmitted}. Read the text or the source.<//>`}
     ${tab === "html" && html`<${ReceivedHtml} mail=${mail} />`}
