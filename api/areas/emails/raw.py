@@ -82,8 +82,8 @@ _NOTE: Final = (
     "are missing, a `Received` field is added, and 8-bit parts are encoded. The fields `X-Waybill-Stream`, `-Tag`, "
     "`-Metadata`, `-Idempotency-Key`, `-Scheduled-At`, `-Deliver-By`, `-Min-Tls`, `-Retain-Content`, `-Content-Until`, "
     "`-Template`, `-Template-Version`, `-Variables` and `-Data` of the message have the meaning of those fields in "
-    "`POST /v1/emails`, as they do over SMTP. Recipients named only by `recipient` count as bcc. `From` must contain one "
-    "address of a verified domain. Send a header in UTF-8 as `message/global`."
+    "`POST /v1/emails`, as they do over SMTP. Recipients named only by `recipient` count as bcc. `From` must contain "
+    "one address of a verified domain. Send a header in UTF-8 as `message/global`."
 )
 
 _KEYS = Area("Emails", writes=("emails:send",), limited_keys=LimitedKeys.OWN)
