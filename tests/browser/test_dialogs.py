@@ -215,7 +215,7 @@ DIALOGS: Final[dict[str, set[str]]] = {
     "/receiving/mta-sts": {"Policy of"},
     "/receiving/routes": {"New route", "Route of", "Delete the route of"},
     "/segments/{segment}": {"Delete the segment"},
-    "/streams": {"New stream", "Delete the stream"},
+    "/streams": {"New stream", "Content of", "Delete the stream"},
     "/sub-accounts": {"New sub-account", "Work in", "Name and limit of", "Suspend", "Delete the sub-account"},
     "/suppressions": {"Import suppressions", "Suppress address", "Remove the suppression of"},
     "/team": {
