@@ -559,3 +559,20 @@ async def test_a_closing_account_sends_nothing_more(here: BroadcastWorld, accoun
     await here.runner.run_due()
 
     assert (await here.counts(broadcast)).accepted == 0
+
+
+async def test_the_stream_says_whether_the_copies_retain_their_content(
+    here: BroadcastWorld, account: TestAccount
+) -> None:
+    await here.pool.execute("UPDATE streams SET content_hours = 4 WHERE account_id = $1", account.id)
+    news = await make_list(here.pool, account, {"ann@x.test": {"plan": "zebra canary"}, "bob@x.test": {}})
+    await here.sent(account, news, subject="News", text="Your plan: {{plan}}", html=None)
+    await here.runner.run_due()
+
+    rows = await here.pool.fetch(
+        "SELECT b.mime, k.hours FROM messages m JOIN message_bodies b ON b.message_id = m.id"
+        " JOIN content_keys k ON k.message_id = m.id WHERE m.account_id = $1",
+        account.id,
+    )
+    assert [row["hours"] for row in rows] == [4, 4]
+    assert not any(b"zebra" in row["mime"] for row in rows)

@@ -224,3 +224,39 @@ async def test_with_a_template_somebody_must_stand_in_to(client: Client, account
     content = message(account, head=head, body="\r\n", to="undisclosed-recipients:;")
     assert "needs a recipient in To" in await client.send(account, content)
     assert (await client.send(account, content.replace(head.encode(), b""))).startswith("250 ")
+
+
+async def test_content_that_is_not_retained_is_encrypted(
+    client: Client, account: TestAccount, pool: asyncpg.Pool, api: Api
+) -> None:
+    await api.post("/v1/templates", account.token, WELCOME)
+    plain = "X-Waybill-Retain-Content: false\r\n"
+    filled = f'{plain}X-Waybill-Template: welcome\r\nX-Waybill-Variables: {{"name": "zebra canary"}}\r\n'
+    assert (await client.send(account, message(account, head=plain, body="zebra canary\r\n"))).startswith("250 ")
+    assert (await client.send(account, message(account, head=filled, body="\r\n"))).startswith("250 ")
+    rows = await pool.fetch(
+        "SELECT m.content_hours, b.mime, k.hours FROM messages m"
+        " JOIN message_bodies b ON b.message_id = m.id JOIN content_keys k ON k.message_id = m.id"
+        " WHERE m.account_id = $1",
+        account.id,
+    )
+    assert [(row["content_hours"], row["hours"]) for row in rows] == [(0, 0), (0, 0)]
+    assert not any(b"zebra" in row["mime"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("X-Waybill-Retain-Content: no", "X-Waybill-Retain-Content"),
+        ("X-Waybill-Content-Until: 721", "X-Waybill-Content-Until"),
+        ("X-Waybill-Content-Until: 1.5", "X-Waybill-Content-Until"),
+        ("X-Waybill-Retain-Content: true\r\nX-Waybill-Content-Until: 5", "contentUntil"),
+    ],
+)
+async def test_a_retention_that_makes_no_sense_is_refused(
+    head: str, name: str, client: Client, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    said = await client.send(account, message(account, head=f"{head}\r\n", body="Hi\r\n"))
+    assert said.startswith("550 5.6.0 [invalid_request] "), said
+    assert name in said
+    assert await count(pool, account) == 0
