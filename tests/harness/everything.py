@@ -108,7 +108,8 @@ async def _mail(api: Api, estate: Estate) -> None:
     blocked = f"never-{mark}@people.test"
     _ok(await api.post("/v1/suppressions", account.token, {"address": blocked}))
     estate.things["suppression"] = blocked
-    _ok(await api.post("/v1/emails", account.token, {**sent, "listUnsubscribe": "auto", "idempotencyKey": f"{mark}2"}))
+    other = {**sent, "listUnsubscribe": "auto", "idempotencyKey": f"{mark}2", "retainContent": False}
+    _ok(await api.post("/v1/emails", account.token, other))
 
 
 async def _tools(api: Api, estate: Estate) -> None:
@@ -212,6 +213,10 @@ async def _receive(pool: asyncpg.Pool, settings: Settings, estate: Estate) -> No
     await pool.execute(
         "INSERT INTO inbound_forwards (message_id, account_id, forward_to, due_at)"
         " VALUES ($1, $2, 'ann@people.test', now())", row["id"], estate.account.id,
+    )  # fmt: skip
+    await pool.execute(
+        "INSERT INTO inbound_forgets (message_id, account_id, event_id, look_at) VALUES ($1, $2, $3, now())",
+        row["id"], estate.account.id, row["event_id"],
     )  # fmt: skip
 
 
