@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,22 @@ async def test_a_message_is_sent_and_followed_to_the_sink(service: Service) -> N
     assert shown.json["waybill"][0]["type"] == "accepted"
     assert ["cli@people.test"] in [one["to"] for one in sink.json]
     assert types == ["accepted", "attempted", "delivered"]
+
+
+async def test_content_that_is_not_retained_is_gone_after_the_delivery(service: Service) -> None:
+    sent = command(service, "send", "--to", "brief@people.test", "--text", "zebra", "--no-retain", "--json")
+
+    def message() -> dict[str, Any]:
+        return dict(command(service, "message", sent.json["id"], "--json").json)
+
+    async def is_delivered() -> bool:
+        return message()["status"] == "delivered"
+
+    await until(is_delivered)
+    shown = message()
+    assert (shown["retainContent"], shown["contentErased"], shown["text"]) == (False, True, None)
+    whole = command(service, "message", sent.json["id"], "--all", "--json").json
+    assert (whole["contentErased"], whole["text"]) == (True, None)
 
 
 async def test_a_fresh_installation_has_nothing_to_mend(service: Service) -> None:
