@@ -17,7 +17,7 @@ from typing import Final
 
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import RelayClient, SendClient, plan
-from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.report import AllowedCopies, Check, CopyReason, DrillReport
 from loadtests.drill.running import (
     SETTINGS,
     injected_faults,
@@ -41,7 +41,7 @@ RATE: Final = 80.0
 RELAY_RATE: Final = 8.0
 BETWEEN_S: Final = 4.0
 TRACED_S: Final = 6.0
-_COPIES: Final = 50  # messages on the wire whose commit is lost with PostgreSQL
+_COPIES: Final = AllowedCopies(50, (CopyReason.POSTGRES_ENDED,))  # messages on the wire, whose commit is lost
 
 
 # -- a full disk -------------------------------------------------------------------------------------------------------
@@ -98,9 +98,10 @@ async def _disk_full(service: Service, order: DrillOrder, ballast: Sequence[Path
         every_s=BETWEEN_S, rest_s=BETWEEN_S,
     )  # fmt: skip
     injected = await while_sending([client, relay], faults)
-    report = await report_after_faults(service, access, client, injected, name="disk-full", max_copies=_COPIES)
+    report = await report_after_faults(service, access, client, injected, name="disk-full", allowed_copies=_COPIES)
     by_relay = await reconcile_when_idle(service, other, relay.sends, injected, name="disk-relay")
     report.checks += _refusals(client, relay)
+    report.count(by_relay)
     report.checks += [Check(f"relay: {one.what}", one.ok, one.found) for one in by_relay.checks]
     report.figures["answers"] = dict(Counter(one.status for one in client.tried))
     return report
@@ -155,7 +156,7 @@ async def write_error(service: Service, order: DrillOrder) -> DrillReport:
     )  # fmt: skip
     injected = await while_sending([client], faults)
     report = await report_after_faults(
-        service, first_access(service), client, injected, name="write-error", max_copies=_COPIES
+        service, first_access(service), client, injected, name="write-error", allowed_copies=_COPIES
     )
     log = service.state / "log" / "postgres.log"
     panics = log.read_text("utf-8", "replace").count("PANIC:")

@@ -19,8 +19,8 @@ from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import DOMAINS, Send, SendClient, plan, planned
 from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.faults import COMES_BACK_S, Fault, inject, kill_postgres, until_some
-from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import copies_check, faulted, on_network, report_after_faults
+from loadtests.drill.report import AllowedCopies, Check, CopyReason, DrillReport
+from loadtests.drill.running import NO_COPIES, faulted, on_network, report_after_faults
 from loadtests.kit.accounts import first_access
 from loadtests.kit.processes import signal_all
 from loadtests.kit.service import Service, ServicePart
@@ -80,8 +80,8 @@ async def held_reply(service: Service, network: DrillNetwork, order: DrillOrder)
         in_window += proxy.holding + proxy.passed_since(time.monotonic() - COMMIT_S)
         return label
 
-    report = await _faulted(service, order, kill, "held-reply", max_copies=None)
-    report.checks.append(copies_check(report, in_window))
+    report = await _faulted(service, order, kill, "held-reply", allowed_copies=None)
+    report.allow_copies(AllowedCopies(in_window, (CopyReason.MTA_KILLED,)))
     return report
 
 
@@ -119,8 +119,9 @@ async def unknown_outcome(service: Service, network: DrillNetwork, order: DrillO
     client = SendClient(service.base_url, access, _with_dropped(order.messages), rate=RATE, rng=order.rng)
     await client.run()
 
-    report = await report_after_faults(service, access, client, [], name="unknown-outcome", max_copies=None)
+    report = await report_after_faults(service, access, client, [], name="unknown-outcome", allowed_copies=None)
     unknown = fates["cut"] + fates["too late"]
+    report.allow_copies(AllowedCopies(unknown, (CopyReason.NO_REPLY,)))
     report.checks += [
         Check("a reply that came within the time-out was believed", report.copies <= unknown,
               f"{fates['late']} came {LATE_S:g} s late; {report.copies} copies of {unknown} unknown outcomes"),
@@ -155,9 +156,9 @@ class _ReplyHold(Struct):
 
 
 async def _faulted(
-    service: Service, order: DrillOrder, fault: Fault, name: str, *, max_copies: int | None = 0
+    service: Service, order: DrillOrder, fault: Fault, name: str, *, allowed_copies: AllowedCopies | None = NO_COPIES
 ) -> DrillReport:
-    return await faulted(service, order, fault, name=name, rate=RATE, every_s=4.0, max_copies=max_copies)
+    return await faulted(service, order, fault, name=name, rate=RATE, every_s=4.0, allowed_copies=allowed_copies)
 
 
 def _kill_all(service: Service, _rng: random.Random) -> str:

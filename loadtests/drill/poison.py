@@ -18,7 +18,7 @@ from engine.base import ids
 from loadtests.drill.account_state import AccountState, client_of, must_send
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.faults import COMES_BACK_S, InjectedFault
-from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.report import AllowedCopies, Check, CopyReason, DrillReport
 from loadtests.drill.running import ON_THE_WIRE, on_service, planned_client, report_after_faults, while_sending
 from loadtests.kit.accounts import ApiAccess, first_access, new_access
 from loadtests.kit.processes import command_line, signal_all
@@ -56,8 +56,9 @@ async def run(service: Service, order: DrillOrder) -> DrillReport:
     most = MAX_DEATHS - 1 + service.settings.mta_workers
     suppressed = await state.read("SELECT count(*) FROM suppressions WHERE account_id = $1")
     report = await report_after_faults(
-        service, first_access(service), client, injected, name=NAME, max_copies=deaths * ON_THE_WIRE
-    )
+        service, first_access(service), client, injected, name=NAME,
+        allowed_copies=AllowedCopies.each(deaths, ON_THE_WIRE, CopyReason.MTA_KILLED),
+    )  # fmt: skip
     report.checks += [
         *checks,
         Check("a message kills only a few processes", MAX_DEATHS <= deaths <= most, f"{deaths}"),

@@ -20,7 +20,7 @@ from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import DOMAINS, Send
 from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.faults import stop_mta
-from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.report import AllowedCopies, Check, CopyReason, DrillReport
 from loadtests.drill.running import ON_THE_WIRE, faulted, on_network, on_service, planned_client
 from loadtests.drill.site_sinks import SinkSites
 from loadtests.kit.processes import connections_of
@@ -52,9 +52,10 @@ async def fence(service: Service, network: DrillNetwork, order: DrillOrder) -> D
 async def _stopped(
     service: Service, order: DrillOrder, name: str, stops: "ProcessStops", store: Path | None
 ) -> DrillReport:
-    client, copies = planned_client(service, order, name), order.rounds * ON_THE_WIRE
+    client = planned_client(service, order, name)
+    copies = AllowedCopies.each(order.rounds, ON_THE_WIRE, CopyReason.MTA_CUT_OFF)
     report = await faulted(
-        service, order, stops.inject, name=name, client=client, max_copies=copies, store=store
+        service, order, stops.inject, name=name, client=client, allowed_copies=copies, store=store
     )  # fmt: skip
     report.checks.append(stops.check_copies(store or service.sink, client.sends))
     return report

@@ -1,6 +1,7 @@
 """The report of a drill: message counts, recovery time and each rule that was checked."""
 
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -10,14 +11,36 @@ from loadtests.bench import report as output
 from loadtests.bench.report import Row
 from loadtests.kit.check import Check
 
-__all__ = ["Check", "DrillReport", "as_builtins", "combined", "show"]
+__all__ = ["AllowedCopies", "Check", "CopyReason", "DrillReport", "as_builtins", "combined", "show"]
 
 _COLUMNS: Final = {
     "drill": "drill", "sent": "sent", "accepted": "accepted", "delivered": "delivered", "bounced": "refused by MX",
     "lost": "lost", "duplicated": "duplicated", "copies": "extra copies", "recovery_s": "worst recovery s",
     "took_s": "took s",
 }  # fmt: skip
+_COUNTED: Final = ("sent", "accepted", "delivered", "bounced", "lost", "duplicated", "copies")
 _MAX_DONE: Final = 12  # the first of possibly hundreds of kills
+
+
+class CopyReason(StrEnum):
+    """A reason for which a message may arrive twice: its sender could not know that the first copy arrived."""
+
+    MTA_KILLED = "an mta process was killed between a server's reply and its commit"
+    MTA_CUT_OFF = "an mta process was stopped or cut off longer than its lease, with messages on the wire"
+    POSTGRES_ENDED = "PostgreSQL ended before it committed a delivery"
+    NO_REPLY = "the mail server did not confirm a message that it had received, or not in time"
+
+
+class AllowedCopies(Struct, frozen=True):
+    """How many second copies the faults of a drill may cause, and why; none by default."""
+
+    most: int = 0
+    reasons: tuple[CopyReason, ...] = ()
+
+    @classmethod
+    def each(cls, faults: int, copies: int, *reasons: CopyReason) -> "AllowedCopies":
+        """Allow `copies` for each of `faults`."""
+        return cls(faults * copies, reasons)
 
 
 class DrillReport(Struct, kw_only=True):
@@ -31,6 +54,7 @@ class DrillReport(Struct, kw_only=True):
     lost: int = 0
     duplicated: int = 0  # messages that arrived more than once
     copies: int = 0  # how many copies too many that makes
+    allowed_copies: AllowedCopies = AllowedCopies()
     recovery_s: float = 0.0  # the longest time after a fault in which the service did not do its work
     took_s: float = 0.0
     checks: list[Check] = msgspec.field(default_factory=list)
@@ -40,19 +64,34 @@ class DrillReport(Struct, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Return True if no message was lost and every checked rule held; False if nothing was checked."""
-        return bool(self.checks) and self.lost == 0 and all(check.ok for check in self.checks)
+        """Return True if no message was lost, no more second copies came than are allowed, and every checked rule
+        held; False if nothing was checked."""
+        counted = self.lost == 0 and self.copies <= self.allowed_copies.most
+        return bool(self.checks) and counted and all(check.ok for check in self.checks)
+
+    def allow_copies(self, allowed: AllowedCopies) -> None:
+        """Record how many extra copies the drill allows, and check the number."""
+        self.allowed_copies = allowed
+        rule = f"at most {allowed.most} extra copies"
+        self.checks.append(Check(rule, self.copies <= allowed.most, f"{self.copies}"))
+
+    def count(self, other: "DrillReport") -> None:
+        """Add the messages of another report, of the same time."""
+        for field in _COUNTED:
+            setattr(self, field, getattr(self, field) + getattr(other, field))
 
 
 def combined(name: str, reports: Sequence[DrillReport]) -> DrillReport:
     """Combine the reports of the parts of one drill."""
-    added = {
-        field: sum(getattr(one, field) for one in reports)
-        for field in ("sent", "accepted", "delivered", "bounced", "lost", "duplicated", "copies", "took_s")
-    }
+    added = {field: sum(getattr(one, field) for one in reports) for field in _COUNTED}
     return DrillReport(
         drill=name,
         **added,
+        took_s=sum(one.took_s for one in reports),
+        allowed_copies=AllowedCopies(
+            sum(one.allowed_copies.most for one in reports),
+            tuple(dict.fromkeys(reason for one in reports for reason in one.allowed_copies.reasons)),
+        ),
         recovery_s=max((one.recovery_s for one in reports), default=0.0),
         checks=[Check(f"{one.drill}: {check.what}", check.ok, check.found) for one in reports for check in one.checks],
         done=[line for one in reports for line in one.done],

@@ -21,7 +21,7 @@ from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import Send, SendClient
 from loadtests.drill.drill_network import DrillNetwork
 from loadtests.drill.faults import InjectedFault
-from loadtests.drill.report import Check, DrillReport, combined
+from loadtests.drill.report import AllowedCopies, Check, CopyReason, DrillReport, combined
 from loadtests.drill.running import ON_THE_WIRE, report_after_faults, run_with_network
 from loadtests.drill.site_sinks import SinkSites
 from loadtests.kit.accounts import first_access
@@ -120,9 +120,9 @@ async def _played(service: Service, network: DrillNetwork, mtas: ExtraMtas, mess
         sites.pace(DOT_S)
         queued = await _changes(service, mtas, pool, EVERY_S * min(1.0, messages / MESSAGES))
 
-        copies = len(mtas.killed) * ON_THE_WIRE
+        copies = AllowedCopies.each(len(mtas.killed), ON_THE_WIRE, CopyReason.MTA_KILLED)
         report = await report_after_faults(
-            service, access, client, mtas.killed, name=NAME, max_copies=copies, store=store
+            service, access, client, mtas.killed, name=NAME, allowed_copies=copies, store=store
         )  # fmt: skip
         report.checks += [
             Check("mail waits at every change", min(queued) > 0, ", ".join(map(str, queued))),

@@ -18,7 +18,7 @@ from msgspec import Struct
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import SendClient, plan
 from loadtests.drill.faults import FAULTS, InjectedFault, NoProcessToKill, inject
-from loadtests.drill.report import Check, DrillReport
+from loadtests.drill.report import AllowedCopies, Check, CopyReason, DrillReport
 from loadtests.drill.running import ON_THE_WIRE, on_service, report_after_faults, until_empty, while_sending
 from loadtests.kit.accounts import new_access
 from loadtests.kit.processes import open_files, rss_mb
@@ -37,6 +37,7 @@ MAX_GROWTH_MB: Final = 40.0  # beside it: caches that fill
 MAX_FILES: Final = 60
 MAX_SESSIONS: Final = 10
 _TURNS: Final = ("kill-api", "kill-mta", "kill-valkey", "kill-postgres", "pause-mta", "kill-worker", "kill-relay")
+_REASONS: Final = (CopyReason.MTA_KILLED, CopyReason.MTA_CUT_OFF, CopyReason.POSTGRES_ENDED)
 _ROLES: Final = (ServicePart.API, ServicePart.RELAY, ServicePart.MTA, ServicePart.WORKER)
 
 
@@ -62,8 +63,8 @@ async def run(service: Service, order: DrillOrder) -> DrillReport:
     await until_empty(service.database_url)
     await asyncio.sleep(REST_S)
     samples = [*resources.samples, await resources.sample()]
-    copies = ON_THE_WIRE * len(injected)
-    report = await report_after_faults(service, access, client, injected, name=NAME, max_copies=copies)
+    copies = AllowedCopies.each(len(injected), ON_THE_WIRE, *_REASONS)
+    report = await report_after_faults(service, access, client, injected, name=NAME, allowed_copies=copies)
     report.checks += _nothing_grows(samples)
     report.figures |= {"minutes": round(seconds / 60, 1), "messages a second": round(rate, 1)} | _slopes(samples)
     return report

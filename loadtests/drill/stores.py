@@ -14,8 +14,8 @@ from redis.crc import key_slot
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.postgres_pair import PostgresPair, postgres_pair
-from loadtests.drill.report import Check, DrillReport
-from loadtests.drill.running import ON_THE_WIRE, faulted, planned_client, run_on_service
+from loadtests.drill.report import AllowedCopies, Check, CopyReason, DrillReport
+from loadtests.drill.running import NO_COPIES, ON_THE_WIRE, faulted, planned_client, run_on_service
 from loadtests.drill.valkey_servers import (
     NODE_TIMEOUT_MS,
     Valkey,
@@ -60,7 +60,10 @@ def postgres_failover(order: DrillOrder) -> DrillReport:
     with postgres_pair() as servers:
         fault = _Promotion(servers)
 
-        report = _drilled("postgres-failover", order, fault, ("DATABASE_URL", servers.url), ServicePart.POSTGRES)
+        report = _drilled(
+            "postgres-failover", order, fault, ("DATABASE_URL", servers.url), ServicePart.POSTGRES,
+            AllowedCopies.each(order.rounds, ON_THE_WIRE, CopyReason.POSTGRES_ENDED),
+        )  # fmt: skip
         report.checks += [
             Check("a restarted old primary gets no session", fault.strays == 0, f"{fault.strays}"),
             Check("every promotion was followed by new sessions", min(fault.followed) > 0, f"{fault.followed}"),
@@ -186,7 +189,12 @@ def _has(server: Valkey, slot: int) -> bool:
 
 
 def _drilled(
-    name: str, order: DrillOrder, faults: _Faults, setting: tuple[str, str], outside: ServicePart
+    name: str,
+    order: DrillOrder,
+    faults: _Faults,
+    setting: tuple[str, str],
+    outside: ServicePart,
+    allowed_copies: AllowedCopies = NO_COPIES,
 ) -> DrillReport:
     """Run the faults on a service that gets one store from `setting`, and so has no process `outside` of its own."""
     parts = [part for part in ServicePart if part is not outside]
@@ -195,7 +203,7 @@ def _drilled(
         client = planned_client(service, order, name)
         report = await faulted(
             service, order, faults.next, name=name, client=client, every_s=EVERY_S,
-            max_copies=order.rounds * ON_THE_WIRE, parts=parts,
+            allowed_copies=allowed_copies, parts=parts,
         )  # fmt: skip
         answers = sorted(send.answered_at for send in client.sends if send.message_id is not None)
         waits = [_after(answers, mended) for mended in faults.mended]

@@ -12,7 +12,7 @@ from loadtests.drill.catalogue import CATALOGUE, Drill, DrillOrder, named
 from loadtests.drill.faults import InjectedFault
 from loadtests.drill.process_stops import ArrivedCopy, DuplicateCause, ProcessStop, cause_of_copies
 from loadtests.drill.reconciliation import Reconciliation, checks_of, longest_gap
-from loadtests.drill.report import DrillReport, combined
+from loadtests.drill.report import AllowedCopies, CopyReason, DrillReport, combined
 from loadtests.drill.smtp_proxy import SmtpProxy
 from loadtests.drill.soak import slope
 from loadtests.kit.check import AccountLogSummary, Check
@@ -74,6 +74,27 @@ def test_a_drill_without_checks_does_not_pass() -> None:
     assert not DrillReport(drill="d", checks=[Check("a", ok=True, found="")], lost=1).passed
     assert combined("both", [DrillReport(drill="a", checks=[Check("rule", ok=True, found="")])]).passed
     assert not combined("both", [DrillReport(drill="a", checks=[Check("rule", ok=False, found="")])]).passed
+
+
+def test_a_drill_passes_with_as_many_second_copies_as_it_allows() -> None:
+    reports = []
+    for copies in (2, 3):
+        reports.append(DrillReport(drill="d", copies=copies, checks=[Check("rule", ok=True, found="")]))
+        reports[-1].allow_copies(AllowedCopies.each(2, 1, CopyReason.MTA_KILLED))
+
+    assert [one.passed for one in reports] == [True, False]
+    assert [one.checks[-1].ok for one in reports] == [True, False]
+    assert combined("both", reports).allowed_copies == AllowedCopies(4, (CopyReason.MTA_KILLED,))
+    assert not DrillReport(drill="d", copies=1, checks=[Check("rule", ok=True, found="")]).passed
+
+
+def test_the_messages_of_two_reports_of_a_drill_are_added() -> None:
+    report = DrillReport(drill="d", sent=3, accepted=2, delivered=1, lost=1, took_s=5.0)
+
+    report.count(DrillReport(drill="e", sent=1, accepted=1, copies=1, duplicated=1, took_s=5.0))
+
+    assert (report.sent, report.accepted, report.delivered, report.lost) == (4, 3, 1, 1)
+    assert (report.copies, report.duplicated, report.took_s) == (1, 1, 5.0)
 
 
 def test_the_time_to_recover_counts_from_the_end_of_the_fault() -> None:
