@@ -65,7 +65,7 @@ def proof(
 
 
 @proof.command("new-key")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=_FILE, help="File of the private key.")
 @as_json
 @reported
 def new_key(*, file: Path, as_json: bool) -> None:
@@ -82,7 +82,7 @@ def new_key(*, file: Path, as_json: bool) -> None:
 
 
 @proof.command("verify")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=_FILE, help="A proof.json.")
 @click.option("--public-key", type=_FILE, help="PEM file of the key that must have signed it.")
 @click.option(
     "--revision", default="HEAD", show_default=True, help="Commit, branch or tag that the proof must be of."
@@ -107,7 +107,7 @@ def verify_file(*, file: Path, public_key: Path | None, revision: str, as_json: 
 
 
 @proof.command("publish")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=_FILE, help="A proof.json.")
 @as_json
 @reported
 def publish(*, file: Path, as_json: bool) -> None:

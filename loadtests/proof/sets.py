@@ -79,7 +79,6 @@ QUICK: Final = (
     _drill(Subject.STORES, "postgres-failover"),
     _drill(Subject.FINAL_DOT, "held-reply"),
     _drill(Subject.FINAL_DOT, "unknown-outcome"),
-    _drill(Subject.SERVERS, "names"),
     _drill(Subject.RECEIVING, "kill-mx", "--rounds", "5"),
     _drill(Subject.MACHINE, "disk-full"),
     _drill(Subject.MACHINE, "clock"),
