@@ -1,6 +1,8 @@
 """The published pages of a proof: the section `LATEST` of two documents is generated, the rest is written by hand."""
 
 import re
+import statistics
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import groupby
@@ -18,6 +20,8 @@ GUIDE: Final = ROOT / "api" / "docs" / "guides" / "reliability.md"
 REPORT: Final = ROOT / "loadtests" / "reliability.md"
 PAGES: Final = (GUIDE, REPORT)
 _SECTION: Final = re.compile(rf"(?<=^## {LATEST}\n).*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_WIDTH: Final = 120
+_BUSY: Final = 2.0  # load per core; a drill alone makes about one
 _OTHER: Final = "Other drills"  # those that no set has any more
 _SETS: Final = {"full": "full set", "quick": "quick set"}
 _HEADLINES: Final[dict[str, tuple[tuple[str, str, str], ...]]] = {  # by bench: place of a figure, its text, its format
@@ -67,7 +71,7 @@ def guide_section(document: SignedProof) -> str:
         for found in [totals_of(drills)]
     ]
     return _joined(
-        *_about(document),
+        *map(_wrapped, _about(document)),
         _table(("What fails", "Drills", "Faults", "Messages accepted", "Lost", "Second copies"), rows),
         *_speeds(document.proof),
         *_left_out(document.proof),
@@ -88,7 +92,8 @@ def report_section(document: SignedProof) -> str:
         )]  # fmt: skip
     return _joined(
         "`ops proof publish` writes this section from [proof.json](../api/docs/files/proof.json).",
-        *_about(document), *tables, *_reasons(document.proof), *_speeds(document.proof), *_left_out(document.proof),
+        *map(_wrapped, _about(document)), *tables, *_reasons(document.proof), *_speeds(document.proof),
+        *_left_out(document.proof),
     )  # fmt: skip
 
 
@@ -97,25 +102,33 @@ def _about(document: SignedProof) -> Iterator[str]:
     proof = document.proof
     machine, totals = proof.machine, proof.totals
     began, ended = map(clock.parse_iso, (proof.started_at, proof.ended_at))
-    whole = f"{len(proof.drills)} drills and {_counted(len(proof.benches), 'bench', 'benches')}"
+    whole = f"{_counted(len(proof.drills), 'drill', 'drills')} and {_counted(len(proof.benches), 'bench', 'benches')}"
     more = "" if proof.set_name == "full" else f" The full set has {len(FULL)} parts."
     yield (
         f"The **{_SETS[proof.set_name]}** ran on {_day(began)}, {began:%H:%M} to {ended:%H:%M} UTC: {whole}.{more}"
         f" It tested version {proof.version}, revision `{proof.revision[:12]}`, with seed {proof.seed}."
     )
-    loads = [one.load_average for one in proof.ran]
+    loads = [one.load_average for one in proof.ran] or [0.0]
+    busy = statistics.median(loads) > _BUSY * machine.cores
+    alone = " Other programs used the machine, so times and rates say little." if busy else ""
     yield (
         f"The machine was {machine.cpu} with {machine.cores} cores and {machine.memory_gb:g} GB, Linux"
         f" {machine.kernel}. It ran Python {machine.python}; PostgreSQL {machine.postgresql}; Valkey {machine.valkey}."
-        f" Load averages were {min(loads, default=0):.1f} to {max(loads, default=0):.1f}."
+        f" Load averages were {min(loads):.1f} to {max(loads):.1f}.{alone}"
     )
     yield (
         f"**{totals.accepted:,} messages were accepted, and {totals.lost} lost**, through"
-        f" {_counted(totals.faults, 'fault', 'faults')}. {totals.second_copies} second copies arrived, each within"
-        " the limit of its drill and for an allowed reason."
+        f" {_counted(totals.faults, 'fault', 'faults')}. {_copies(totals.second_copies)}"
     )
     signature = document.signature
     yield f"The proof is signed by `{signature.fingerprint}`." if signature else "The proof is unsigned."
+
+
+def _copies(count: int) -> str:
+    if not count:
+        return "No second copy arrived."
+    found = _counted(count, "second copy", "second copies")
+    return f"{found} arrived, within the limits of the drills and for allowed reasons."
 
 
 def _by_subject(proof: Proof) -> Iterator[tuple[str, list[DrillRecord]]]:
@@ -184,6 +197,10 @@ def _counted(count: int, one: str, several: str) -> str:
 
 def _day(at: datetime) -> str:
     return f"{at.day} {at:%B %Y}"
+
+
+def _wrapped(paragraph: str) -> str:
+    return textwrap.fill(paragraph, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _joined(*blocks: str) -> str:

@@ -76,12 +76,11 @@ QUICK: Final = (
     _drill(Subject.STORES, "kill-valkey"),
     _drill(Subject.STORES, "kill-postgres"),
     _drill(Subject.STORES, "redis-failover"),
-    _drill(Subject.STORES, "postgres-failover"),
+    _drill(Subject.STORES, "postgres-failover", "--rounds", "1"),
     _drill(Subject.FINAL_DOT, "held-reply"),
     _drill(Subject.FINAL_DOT, "unknown-outcome"),
     _drill(Subject.RECEIVING, "kill-mx", "--rounds", "5"),
     _drill(Subject.MACHINE, "disk-full"),
-    _drill(Subject.MACHINE, "clock"),
     _drill(Subject.CLIENTS, "lost-answer"),
     _bench("send", "--messages", "3000", "--no-paced"),
 )
