@@ -68,6 +68,12 @@ class Published:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_DATABASE_S), self._lock:
+                known = self._cache.get((name, rdtype))
+                if known is not None and known[0] > loop.time():  # read while this look-up waited
+                    return known[1]
+                # One look-up has just failed: those that waited for it would each open a session with no time left.
+                if loop.time() < self._retry_at:
+                    return None
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await postgres.connect(self._url, name="dns", timeout_s=_DATABASE_S)
                 return await published(self._connection, self._identity, name, rdtype)

@@ -1,5 +1,6 @@
 """Local mode: its DNS answers as if every owner had published what they were asked to."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import cast
 
@@ -12,7 +13,7 @@ from engine.receiving.remove_domain import remove_domain
 from engine.sending.domains.service import identity
 from ops import admin
 from ops.local.dns import Lookup, Responder, local_world
-from ops.local.published_records import Published
+from ops.local.published_records import Published, RecordsUnavailable
 from tests.harness.domains import Place, new_name
 
 
@@ -54,6 +55,33 @@ async def test_locally_a_removed_domains_keys_are_answered_while_mail_may_need_t
     assert await published(f"wb1._domainkey.{domain.name}", "TXT") == [key]
     assert await published(f"x._domainkey.{domain.name}", "TXT") == []
     await published.close()
+
+
+async def test_lookups_that_wait_for_a_failed_one_open_no_sessions(settings: Settings) -> None:
+    opened: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(lambda _, writer: opened.append(writer), "127.0.0.1", 0) as silent:
+        port = silent.sockets[0].getsockname()[1]
+        published = Published(f"postgresql://nobody@127.0.0.1:{port}/none?sslmode=disable", identity(settings))
+        lookups = []
+        for number in range(20):  # one after the other: each has some time left when the first gives up
+            lookups.append(asyncio.create_task(published(f"d{number}.test", "TXT")))
+            await asyncio.sleep(0.03)
+        found = await asyncio.gather(*lookups, return_exceptions=True)
+        for writer in opened:
+            writer.close()
+
+    assert [type(one) for one in found] == [RecordsUnavailable] * 20
+    assert len(opened) <= 3  # on a machine that stops for seconds, a later look-up may try again
+
+
+async def test_lookups_of_one_name_at_once_read_it_once(place: Place) -> None:
+    account = await place.account()
+    domain = await place.add(account, new_name())
+    published = Published(place.settings.database_url, identity(place.settings))
+    found = await asyncio.gather(*[published(f"wb1._domainkey.{domain.name}", "TXT") for _ in range(20)])
+    await published.close()
+
+    assert all(one is found[0] for one in found)
 
 
 async def test_the_operators_commands_work_with_any_form_of_the_name(place: Place) -> None:
