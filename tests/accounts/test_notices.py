@@ -71,7 +71,7 @@ async def test_each_thing_that_needs_a_person_is_a_notice_the_most_severe_first(
     ]  # fmt: skip
     texts = {one["kind"]: one["message"] for one in found["data"]}
     assert texts["webhook_failing"] == "Posts to the webhook endpoint https://hooks.test/in are failing."
-    assert texts["alert_firing"] == "Alert: Bounce rate of 6.2%; the rule fires at 5%."
+    assert texts["alert_firing"] == "Bounce rate of 6.2%; the rule fires at 5%."
     assert texts["domain_unverified"] == f"{account.domain} is no longer verified: emails from it are refused."
     objects = {one["kind"]: one["objectId"] for one in found["data"]}
     assert (objects["webhook_failing"], objects["webhook_disabled"]) == (failing, disabled)
@@ -131,6 +131,29 @@ async def test_too_many_or_empty_marks_are_refused(api: Api, pool: asyncpg.Pool,
         assert (answer.status, answer.error["type"]) == (400, "invalid_request")
 
 
+def firing(kind: AlertKind, *, value: float | None, fired: float, threshold: float) -> NeededRow:
+    return NeededRow("alert_firing", ids.uuid7(), kind, AT, value, threshold, fired)
+
+
+def test_a_firing_rule_whose_value_has_fallen_tells_both_values() -> None:
+    fallen = firing(AlertKind.BOUNCE_RATE, value=0.0116, fired=0.029, threshold=0.02)
+    unknown = firing(AlertKind.BOUNCE_RATE, value=None, fired=0.029, threshold=0.02)
+    texts = [rules.notices_of([row], use(today=0, month=0), AT)[0].message for row in (fallen, unknown)]
+
+    assert texts == [
+        "Bounce rate of 2.9% when the alert fired, now 1.16%.", "Bounce rate of 2.9%; the rule fires at 2%.",
+    ]  # fmt: skip
+
+
+def test_failing_endpoints_and_the_alert_about_them_are_one_notice() -> None:
+    alert = firing(AlertKind.WEBHOOK_FAILING, value=1, fired=1, threshold=1)
+    endpoint = NeededRow("webhook_failing", ids.uuid7(), "https://hooks.test/in", AT, None, None, None)
+    alone, both = (rules.notices_of(rows, use(today=0, month=0), AT) for rows in ([alert], [alert, endpoint]))
+
+    assert [one.kind for one in alone] == ["alert_firing"]
+    assert [one.kind for one in both] == ["webhook_failing"]
+
+
 def use(*, today: int, month: int) -> SendingUse:
     return SendingUse(sent_today=today, daily_limit=100, sent_this_month=month, monthly_limit=1_000)
 
@@ -157,7 +180,7 @@ def test_limits_are_told_at_80_percent_and_when_they_are_reached() -> None:
 
 
 def test_a_name_with_braces_stays_text() -> None:
-    row = NeededRow("broadcast_paused", ids.uuid7(), "{0.__class__} {name}", AT, None, None)
+    row = NeededRow("broadcast_paused", ids.uuid7(), "{0.__class__} {name}", AT, None, None, None)
 
     assert rules.notices_of([row], use(today=0, month=0), AT)[0].message == (
         "The broadcast “{0.__class__} {name}” is paused."

@@ -1,22 +1,24 @@
 -- name: find
 -- Find what needs a person in account $1: at most $2 things of a kind. A webhook fails with $3 failures in a row; stopped
 -- broadcasts are told until they ended before $4.
-(SELECT 'alert_firing' AS kind, r.id AS object_id, r.kind AS name, r.firing_since AS since, r.last_value AS value, r.threshold
- FROM alert_rules r WHERE r.account_id = $1 AND r.enabled AND r.firing_since IS NOT NULL LIMIT $2)
+(SELECT 'alert_firing' AS kind, r.id AS object_id, r.kind AS name, r.firing_since AS since, r.last_value AS value, r.threshold,
+        e.value AS fired_value
+ FROM alert_rules r LEFT JOIN alert_events e ON e.id = r.event_id AND e.account_id = $1
+ WHERE r.account_id = $1 AND r.enabled AND r.firing_since IS NOT NULL LIMIT $2)
 UNION ALL
-(SELECT 'webhook_failing', w.id, w.url, w.failing_since, NULL, NULL FROM webhooks w
+(SELECT 'webhook_failing', w.id, w.url, w.failing_since, NULL, NULL, NULL FROM webhooks w
  WHERE w.account_id = $1 AND w.status = 'active' AND w.failures >= $3 ORDER BY w.failing_since DESC LIMIT $2)
 UNION ALL
-(SELECT 'webhook_disabled', w.id, w.url, NULL, NULL, NULL FROM webhooks w
+(SELECT 'webhook_disabled', w.id, w.url, NULL, NULL, NULL, NULL FROM webhooks w
  WHERE w.account_id = $1 AND w.status = 'disabled' ORDER BY w.id DESC LIMIT $2)
 UNION ALL
-(SELECT 'domain_unverified', d.id, d.name, NULL, NULL, NULL FROM domains d
+(SELECT 'domain_unverified', d.id, d.name, NULL, NULL, NULL, NULL FROM domains d
  WHERE d.account_id = $1 AND d.status = 'failed' AND d.deleted_at IS NULL ORDER BY d.name LIMIT $2)
 UNION ALL
-(SELECT 'broadcast_' || b.status, b.id, b.name, b.updated_at, NULL, NULL FROM broadcasts b
+(SELECT 'broadcast_' || b.status, b.id, b.name, b.updated_at, NULL, NULL, NULL FROM broadcasts b
  WHERE b.account_id = $1 AND b.status IN ('in_review', 'paused') ORDER BY b.id DESC LIMIT $2)
 UNION ALL
-(SELECT 'broadcast_stopped', b.id, b.name, b.finished_at, NULL, NULL FROM broadcasts b
+(SELECT 'broadcast_stopped', b.id, b.name, b.finished_at, NULL, NULL, NULL FROM broadcasts b
  WHERE b.account_id = $1 AND b.status = 'stopped' AND b.finished_at > $4 ORDER BY b.id DESC LIMIT $2);
 
 -- name: marks_of

@@ -48,7 +48,7 @@ _ORDER: Final[tuple[NoticeSeverity, ...]] = ("bad", "warn", "info")
 
 def notices_of(found: Iterable[NeededRow], use: SendingUse, at: datetime) -> list[AccountNotice]:
     """Return all notices of an account, the most severe first, then the newest."""
-    notices = [_about(row) for row in found] + _limits(use, at)
+    notices = [_about(row) for row in _distinct(found)] + _limits(use, at)
     notices.sort(key=lambda one: (_ORDER.index(one.severity), -(one.since.timestamp() if one.since else 0), one.id))
     return notices
 
@@ -57,6 +57,14 @@ def shown_to(marks: Iterable[MarkRow], notices: Sequence[AccountNotice]) -> list
     """Return the notices that a person has not dismissed."""
     marked = {one.notice: one.dismissed for one in marks}
     return [MarkedNotice(one, one.id not in marked) for one in notices if not marked.get(one.id, False)]
+
+
+def _distinct(found: Iterable[NeededRow]) -> list[NeededRow]:
+    """Leave out the alert about failing webhooks if the failing endpoints are found: it reports the same failure."""
+    rows = list(found)
+    if not any(row.kind == NoticeKind.WEBHOOK_FAILING for row in rows):
+        return rows
+    return [row for row in rows if (row.kind, row.name) != (NoticeKind.ALERT_FIRING, AlertKind.WEBHOOK_FAILING)]
 
 
 def _about(row: NeededRow) -> AccountNotice:
@@ -69,8 +77,12 @@ def _about(row: NeededRow) -> AccountNotice:
 
 def _alert(row: NeededRow) -> str:
     kind, threshold = AlertKind(row.name), row.threshold or 0.0
-    value = threshold if row.value is None else row.value
-    return f"Alert: {mail.summary_of(kind, value)}; the rule fires at {mail.shown(kind, threshold)}."
+    fired = threshold if row.fired_value is None else row.fired_value
+    value = fired if row.value is None else row.value
+    if value >= threshold:
+        return f"{mail.summary_of(kind, value)}; the rule fires at {mail.shown(kind, threshold)}."
+    # A rule ends only after several lower values in a row: until then the present value alone would contradict it.
+    return f"{mail.summary_of(kind, fired)} when the alert fired, now {mail.shown(kind, value)}."
 
 
 def _limits(use: SendingUse, at: datetime) -> list[AccountNotice]:

@@ -37,6 +37,7 @@ class NeededRow(Struct, frozen=True):
     since: datetime | None
     value: float | None
     threshold: float | None
+    fired_value: float | None
 
 
 class SendingUse(Struct, frozen=True, kw_only=True):
