@@ -103,11 +103,21 @@ export function PageHead({ title, lead, back, actions, chip }) {
   return html`<header class="page-head">
     <div class="grow">
       ${back && html`<a class="back" href=${href(back[0])}><${Icon} name="arrow-left" size=${14} />${back[1]}</a>`}
-      <div class="row"><h1 class="wrap">${title}</h1>${chip}</div>
+      <div class="row"><h1 class="wrap">${withBreaks(title)}</h1>${chip}</div>
       ${lead && html`<p class="lead">${lead}</p>`}
     </div>
     ${actions && html`<div class="page-actions"><${HeadActions}>${actions}<//></div>`}
   </header>`;
+}
+
+/** Return a title that is an address or a name of a host with places where its line may break. */
+const withBreaks = (title) => (/[\s@]/.test(title) ? title : title.split(/(?<=\/)|(?=\.)/).map((part) => html`${part}<wbr />`));
+
+/** The filters of a list that a phone shows only on demand; `used` opens them at first, because one of them is set. */
+export function Filters({ used, children }) {
+  const [open, setOpen] = useState(Boolean(used));
+  if (!phone.value) return children;
+  return html`<${Button} icon="list-filter" aria-expanded=${open ? "true" : "false"} onClick=${() => setOpen(!open)}>Filters<//>${open && html`<div class="filters">${children}</div>`}`;
 }
 
 const isPrimary = ({ props }) => props.kind === "primary";
@@ -122,7 +132,8 @@ export function HeadActions({ children }) {
   const menus = all.filter(({ type }) => type === Menu);
   const kept = buttons.find(isPrimary) ?? buttons[0];
   const moved = [...buttons.filter((one) => one !== kept), ...menus];
-  if (!phone.value || moved.length < 2) return children;
+  const isOneMenu = moved.length === 1 && moved[0].type === Menu && !(kept && moved[0].props.text);
+  if (!phone.value || moved.length === 0 || isOneMenu) return children;
   return html`${all.filter((one) => !moved.includes(one))}<${Menu} label="More actions" kind="plain" items=${moved.flatMap(itemsOf)} />`;
 }
 

@@ -6,11 +6,12 @@ import { classes, html, number, useEffect, useRef, useState } from "./view.js";
 /**
  * A table.
  *
- * `columns`: [{key, title, cell(row), end, width, hideTitle, button: its hidden title is of a button, not of a menu}]; the first cell links to `rowTo(row)` (a path) if given.
+ * `columns`: [{key, title, cell(row), end, width, hideTitle, button: its hidden title is of a button, not of a menu, narrow}]; the first cell links to `rowTo(row)` (a path) if given.
  * `state`: what `usePages` or `useCall` returned, with `rows`; `empty`: what stands there without rows.
  * `selection`: {chosen: Set of ids, onChange(Set)} adds checkboxes. `label` names the table for screen readers.
  * `rowTone(row)` tints a row: "warn", "bad" or null.
- * On narrow screens each row becomes a card.
+ * On narrow screens each row becomes a card; `narrow` is "bare" for a cell without its title there, "aside" for one
+ * beside the first cell, "away" for one that is left out.
  */
 export function Table({ label, columns, state, rowTo, rowKey = (row) => row.id, empty, selection, onRowOpen, rowTone }) {
   const { rows, loading, error, next, reload } = state;
@@ -50,7 +51,7 @@ export function Table({ label, columns, state, rowTo, rowKey = (row) => row.id, 
 function Cell({ column, first, row, to, onRowOpen }) {
   const shown = column.cell(row);
   const place = first ? "lead" : column.hideTitle ? (column.button ? "button-cell" : "menu-cell") : isBlank(shown) && "blank";
-  return html`<td class=${classes(column.end && "end", place)} data-label=${first || column.hideTitle ? undefined : column.title}>${to ? html`<a class="row-link" href=${to} onClick=${onRowOpen && ((event) => onRowOpen(row, event))}>${shown}</a>` : shown}</td>`;
+  return html`<td class=${classes(column.end && "end", place, column.narrow)} data-label=${first || column.hideTitle || column.narrow ? undefined : column.title}>${to ? html`<a class="row-link" href=${to} onClick=${onRowOpen && ((event) => onRowOpen(row, event))}>${shown}</a>` : shown}</td>`;
 }
 
 const isBlank = (shown) => shown === "–" || shown === null || shown?.props?.children === "–";

@@ -2,9 +2,9 @@
 // The page /console/components shows each of them.
 import { Button, Icon } from "./controls.js";
 import { href } from "./router.js";
-import { ago, classes, dateTime, html, signal, useEffect, useId, useLayoutEffect, useRef, useState, utc } from "./view.js";
+import { ago, classes, dateMinute, dateTime, html, signal, useEffect, useId, useLayoutEffect, useRef, useState, utc } from "./view.js";
 
-export { Button, HeadActions, Icon, Menu, PageHead } from "./controls.js";
+export { Button, Filters, HeadActions, Icon, Menu, PageHead } from "./controls.js";
 
 /** The name of the service with its mark, as a link to the first page. */
 export function Brand() {
@@ -151,11 +151,11 @@ export function Chip({ tone, children, onRemove, removeLabel }) {
 const clockTick = signal(0);
 setInterval(() => { if (document.visibilityState === "visible") clockTick.value += 1; }, 15_000);
 
-/** A time in the person's zone, UTC on hover. `relative`: "4 min ago". */
-export function Time({ at, relative }) {
+/** A time in the person's zone, UTC on hover. `relative`: "4 min ago"; `minute`: without seconds. */
+export function Time({ at, relative, minute }) {
   if (!at) return html`<span class="soft">–</span>`;
   if (relative) clockTick.value;
-  return html`<time class="numeric" datetime=${at} title=${`${dateTime(at)} · ${utc(at)}`}>${relative ? ago(at) : dateTime(at)}</time>`;
+  return html`<time class="numeric" datetime=${at} title=${`${dateTime(at)} · ${utc(at)}`}>${relative ? ago(at) : minute ? dateMinute(at) : dateTime(at)}</time>`;
 }
 
 /** An address that breaks before its @ where the line is too short. */
@@ -197,9 +197,9 @@ export function CopyLine({ text, label }) {
 /** Keep the backslash at the end of a line of a shell command with the word before it. */
 const withBackslashes = (text) => (text ?? "").split(/( \\)(?=\n)/).map((part) => (part === " \\" ? html`<span class="backslash">${part}</span>` : part));
 
-/** A block of code with a button that copies it. */
-export function Code({ text, label = "Code" }) {
-  return html`<figure class="code" aria-label=${label}><pre tabindex="0"><code>${withBackslashes(text)}</code></pre><${CopyButton} text=${text} label=${`Copy: ${label}`} /></figure>`;
+/** A block of code with a button that copies it, or `copied` if it is shown in another form. */
+export function Code({ text, label = "Code", copied = text }) {
+  return html`<figure class="code" aria-label=${label}><pre tabindex="0"><code>${withBackslashes(text)}</code></pre><${CopyButton} text=${copied} label=${`Copy: ${label}`} /></figure>`;
 }
 
 /** Names and values below each other: items are [name, value]; those with a value null or undefined are left out. */

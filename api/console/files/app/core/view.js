@@ -53,6 +53,19 @@ export function percent(fraction, digits = 1) {
   return fraction == null ? "–" : `${(fraction * 100).toFixed(digits)}%`;
 }
 
+/** Return a fraction as a percentage with up to two decimals, none of them a trailing zero: 1%, 6.25%. */
+export const shortPercent = (fraction) => `${Number((fraction * 100).toFixed(2))}%`;
+
+/** Return an address of the web without its scheme and query, its path shortened in the middle: shop.example.com/…/orders. */
+export function shortUrl(url, limit = 44) {
+  const bare = url.replace(/^https?:\/\//, "").replace(/[?#].*$/, "");
+  const end = bare.length - bare.lastIndexOf("/");
+  if (bare.length <= limit) return bare;
+  const [host] = bare.split("/");
+  const last = end < limit - host.length - 2 ? bare.slice(-end) : bare.slice(-12);
+  return host.length > limit - 8 ? cut(bare, limit) : `${host}/…${last}`;
+}
+
 /** Return a size in octets in a readable unit: 1.4 MB. */
 export function bytes(size) {
   if (size == null) return "–";
@@ -123,6 +136,9 @@ export const dateTime = (iso) => `${date(iso)}, ${formats.value.clock.format(new
 
 /** Return the time of day in the person's zone, to the minute: 14:05. */
 export const timeOfDay = (iso) => formats.value.minute.format(new Date(iso));
+
+/** Return date and time to the minute in the person's zone: 23 Nov, 14:05. */
+export const dateMinute = (iso) => `${date(iso)}, ${timeOfDay(iso)}`;
 
 /** Return the day of the week in the person's zone: Mon. */
 export const weekday = (iso) => formats.value.weekday.format(new Date(iso));

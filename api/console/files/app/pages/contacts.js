@@ -52,13 +52,16 @@ async function save(format, list) {
   }
 }
 
+/** Return the names of the lists of a contact. */
+const listsOf = (row, names) => row.lists.map((id) => names[id] ?? id).join(", ");
+
 const columns = (names) => [
-  { title: "Address", cell: (row) => html`<span class="wrap address long">${breakable(row.email)}</span>` },
-  { title: "Name", cell: (row) => (row.name ? html`<span class="cut contact-name" title=${row.name}>${row.name}</span>` : html`<span class="soft">–</span>`) },
-  { title: "Consent", cell: (row) => html`<span class="small">${row.consent.replaceAll("_", " ")}</span>` },
-  { title: "Lists", cell: (row) => { const lists = row.lists.map((id) => names[id] ?? id).join(", "); return lists ? html`<span class="small cut contact-lists" title=${lists}>${lists}</span>` : html`<span class="soft">–</span>`; } },
-  { title: "Broadcasts", cell: (row) => (row.suppressed ? html`<${ReasonChip} reason=${row.suppressionReason} />` : row.confirmed ? html`<${Chip} tone="good">reachable<//>` : html`<${Chip} tone="warn">unconfirmed<//>`) },
-  { title: "Created", cell: (row) => html`<${Time} at=${row.createdAt} relative />` },
+  { title: "Address", cell: (row) => html`${row.name && html`<span class="card-only">${row.name}</span>`}<span class="contact-line"><span class="wrap address long">${breakable(row.email)}</span>${row.lists.length > 0 && html`<span class="card-lists">${`, ${listsOf(row, names)}`}</span>`}</span>` },
+  { title: "Name", narrow: "away", cell: (row) => (row.name ? html`<span class="cut contact-name" title=${row.name}>${row.name}</span>` : html`<span class="soft">–</span>`) },
+  { title: "Consent", narrow: "away", cell: (row) => row.consent.replaceAll("_", " ") },
+  { title: "Lists", narrow: "away", cell: (row) => (row.lists.length ? html`<span class="cut contact-lists" title=${listsOf(row, names)}>${listsOf(row, names)}</span>` : html`<span class="soft">–</span>`) },
+  { title: "Broadcasts", narrow: "aside", cell: (row) => (row.suppressed ? html`<${ReasonChip} reason=${row.suppressionReason} />` : row.confirmed ? html`<${Chip} tone="good">reachable<//>` : html`<${Chip} tone="warn">unconfirmed<//>`) },
+  { title: "Created", narrow: "away", cell: (row) => html`<${Time} at=${row.createdAt} relative />` },
 ];
 
 function NoMatch() {

@@ -2,7 +2,7 @@
 import { call, saveFile, useCall, usePages } from "../core/api.js";
 import { go, href, location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { Button, Card, Chip, Empty, ErrorNote, Figures, Notice, PageHead, SearchField, SelectField, Skeleton, Tabs, toast } from "../core/ui.js";
+import { Button, Card, Chip, Empty, ErrorNote, Figures, Filters, Notice, PageHead, SearchField, SelectField, Skeleton, Tabs, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { duration, html, number, percent, plural, shortNumber } from "../core/view.js";
 import { csvText } from "../parts/csv_text.js";
@@ -54,10 +54,10 @@ function Delivery({ days }) {
   ];
   const filtered = stream || tag;
   return html`<div class="toolbar">
-      <${SelectField} label="Group by" hideLabel value=${groupBy} onValue=${(value) => setQuery({ groupBy: value === "domain" ? null : value })} options=${[["domain", "By receiving domain"], ["tag", "By tag"]]} />
+      <${Filters} used=${stream || tag || groupBy !== "domain"}><${SelectField} label="Group by" hideLabel value=${groupBy} onValue=${(value) => setQuery({ groupBy: value === "domain" ? null : value })} options=${[["domain", "By receiving domain"], ["tag", "By tag"]]} />
       <${SelectField} label="Stream" hideLabel value=${stream} onValue=${(value) => setQuery({ stream: value })} options=${[["", "All streams"], ...(streams.data?.data ?? []).map((one) => [one.id, one.name])]} />
-      <${SearchField} label="Tag" value=${tag} onValue=${(value) => setQuery({ tag: value })} />
-      <span class="toolbar-end"><${Button} icon="download" disabled=${!state.rows.length} onClick=${() => saveDelivery(filters)}>Save as CSV<//></span>
+      <${SearchField} label="Tag" value=${tag} onValue=${(value) => setQuery({ tag: value })} /><//>
+      <span class="toolbar-end"><${Button} icon="download" label="Save as CSV" disabled=${!state.rows.length} onClick=${() => saveDelivery(filters)} /></span>
     </div>
     <div class="stack">${(state.loading || state.rows.length > 0) && html`<${Lazy} load=${loadNumbers} name="MessageFigures" title=${days === "1" ? "Today, by the hour" : `Last ${days} days`} query=${{ days, bucket: days === "1" ? "hour" : "day", stream, tag }} />`}
     <div><${Table} label=${groupBy === "domain" ? "Deliveries by receiving domain" : "Deliveries by tag"} columns=${columns} state=${state} rowKey=${name} rowTone=${({ deliveryRate }) => (deliveryRate === null || deliveryRate >= GOOD ? null : deliveryRate >= FAIR ? "warn" : "bad")} empty=${html`<${Empty} icon="chart-line" title=${filtered ? "Nothing matches" : "No mail in this period"} action=${filtered ? html`<${Button} onClick=${() => setQuery({ stream: null, tag: null })}>Remove the filters<//>` : html`<${Button} kind="primary" to="/messages/new">Send a message<//>`}>Each row shows how much email a receiving domain accepted, how fast, and what it rejected.<//>`} />

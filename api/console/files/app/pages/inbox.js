@@ -2,7 +2,7 @@
 import { call, useAction, useCall, usePages } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { Button, Chip, Confirm, Empty, ErrorNote, PageHead, SearchField, Segments, SelectField, TextField, toast } from "../core/ui.js";
+import { Button, Chip, Confirm, Empty, ErrorNote, Filters, PageHead, SearchField, Segments, SelectField, TextField, toast } from "../core/ui.js";
 import { html, number, plural, startOfDay, useEffect, useState } from "../core/view.js";
 import { useLive } from "../parts/live.js";
 import { ReceivedList } from "../parts/received_list.js";
@@ -49,12 +49,11 @@ export function Inbox() {
   const count = unread.data?.count;
   return html`<${PageHead} title="Inbox" lead="Email received at your claimed addresses." chip=${count > 0 && html`<${Chip} tone="accent">${`${number(count)} unread`}<//>`} actions=${html`<${Button} icon="at-sign" to="/receiving">Addresses and routes<//>`} />
     <${InboxFilters} query=${query} addresses=${addresses.data?.data ?? []} />
-    <div class="inbox"><div class="inbox-list stack-tight">
-      <${Bulk} rows=${state.rows} chosen=${chosen} onChosen=${setChosen} onDone=${changed} />
-      <${ReceivedList} state=${state} open=${open} onOpen=${follow} chosen=${chosen} onChosen=${setChosen} empty=${html`<${NoMail} query=${query} addresses=${addresses.data?.data} />`} /></div>
+    <div class="inbox"><div class="inbox-list">
+      <${ReceivedList} head=${html`<${Bulk} rows=${state.rows} chosen=${chosen} onChosen=${setChosen} onDone=${changed} />`} state=${state} open=${open} onOpen=${follow} chosen=${chosen} onChosen=${setChosen} empty=${html`<${NoMail} query=${query} addresses=${addresses.data?.data} />`} /></div>
       ${wide && html`<div class="inbox-detail">${open
         ? html`<${Lazy} load=${loadDetail} name="ReceivedDetail" key=${open} id=${open} onRead=${read} onChanged=${changed} onGone=${() => { setQuery({ open: null }); changed(); }} />`
-        : state.rows.length > 0 && html`<div class="card"><${Empty} icon="mail" title="No message selected">Choose a message from the list. The keys <kbd>j</kbd> and <kbd>k</kbd> move through the list, <kbd>Enter</kbd> opens, <kbd>x</kbd> selects.<//></div>`}</div>`}
+        : state.rows.length > 0 && html`<div class="card inbox-none"><${Empty} icon="mail" title="No message selected">Choose a message from the list. The keys <kbd>j</kbd> and <kbd>k</kbd> move through the list, <kbd>Enter</kbd> opens, <kbd>x</kbd> selects.<//></div>`}</div>`}
     </div>`;
 }
 
@@ -81,10 +80,10 @@ function InboxFilters({ query, addresses }) {
   return html`<div class="stack-tight inbox-filters"><div class="toolbar">
       <${SearchField} label="Search subject, sender, recipient" ...${field("search")} />
       <${Segments} label="Read" options=${READ} ...${field("read")} />
-      <div class="toolbar-select"><${SelectField} label="Spam" hideLabel options=${SPAM} ...${field("spam")} /></div>
+      <${Filters} used=${["spam", "address", "body", "sender", "routed", "from", "until"].some((name) => query.get(name))}><div class="toolbar-select"><${SelectField} label="Spam" hideLabel options=${SPAM} ...${field("spam")} /></div>
       <div class="toolbar-select"><${SelectField} label="Address" hideLabel options=${[["", "All addresses"], ...addresses.map((one) => [one.address, one.label ? `${one.address} (${one.label})` : one.address])]} ...${field("address")} /></div>
       <${Button} kind="quiet" icon="list-filter" aria-expanded=${more ? "true" : "false"} onClick=${() => setMore(!more)}>More filters<//>
-      <${Lazy} load=${loadViews} name="SavedViews" page="inbox" />
+      <${Lazy} load=${loadViews} name="SavedViews" page="inbox" /><//>
       ${used && html`<${Button} kind="quiet" icon="x" onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, null])))}>Clear<//>`}</div>
     ${more && html`<div class="filter-grid">
       <div class="field"><span class="label">In the text</span><${SearchField} label="Search message text" ...${field("body")} /></div>
@@ -114,7 +113,6 @@ function Bulk({ rows, chosen, onChosen, onDone }) {
     onChosen(new Set());
     onDone();
   };
-  if (rows.length === 0) return null;
   const all = rows.every((row) => chosen.has(row.id));
   return html`<div class="row bulk"><label class="check"><input type="checkbox" checked=${all} onChange=${() => onChosen(all ? new Set() : new Set(rows.map((row) => row.id)))} /><span>${chosen.size ? `${number(chosen.size)} selected` : "Select all"}</span></label>
     ${chosen.size > 0 && html`<${Button} role="member" busy=${busy} onClick=${() => press("read", "marked read")}>Mark read<//><${Button} role="member" onClick=${() => press("unread", "marked unread")}>Mark unread<//><${Button} role="member" onClick=${() => press("spam", "marked as spam")}>Spam<//><${Button} role="member" onClick=${() => press("not_spam", "marked as not spam")}>Not spam<//><${Button} role="member" danger icon="trash-2" onClick=${() => setDeleting(true)}>Delete<//>`}

@@ -2,7 +2,7 @@
 import { download, useAction, useCall } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { Button, Chip, ErrorNote, Menu, PageHead, SelectField, Skeleton, toast } from "../core/ui.js";
+import { Button, Chip, ErrorNote, Filters, Menu, PageHead, SelectField, Skeleton, toast } from "../core/ui.js";
 import { classes, html, number, percent, plural, serviceNow, shortNumber, useCallback, useMemo, useRef, useState } from "../core/view.js";
 import { liveMode } from "../parts/live.js";
 import { apiQuery, chipsOf, FILTERS, filtersOf, RANGES } from "../parts/message_filters.js";
@@ -16,11 +16,17 @@ const loadRange = () => import("../parts/custom_range.js");
 const loadEmpty = () => import("../parts/no_messages.js");
 const loadResend = () => import("../parts/resend_dialog.js");
 
+/** The name of a recipient with the address, or the address alone. */
+function recipient(to) {
+  const [, name, address] = /^(.+?) <(.+)>$/.exec(to) ?? [];
+  return name ? html`${name} <span class="soft">${address}</span>` : to;
+}
+
 const COLUMNS = [
   { key: "status", title: "Status", width: "104px", cell: (row) => html`<${Chip}>${row.status}<//>` },
-  { key: "to", title: "Recipient", width: "minmax(7rem, 1.6fr)", cell: (row) => (row.more ? html`<span class="names"><span class="cut">${row.to}</span><span class="soft">+${row.more}</span></span>` : row.to || html`<span class="soft">Address not stored</span>`) },
+  { key: "to", title: "Recipient", width: "minmax(7rem, 1.6fr)", cell: (row) => (row.more ? html`<span class="names"><span class="cut">${recipient(row.to)}</span><span class="soft">+${row.more}</span></span>` : recipient(row.to) || html`<span class="soft">Address not stored</span>`) },
   { key: "subject", title: "Subject", width: "minmax(7rem, 2fr)", cell: (row) => html`${row.subject || html`<em>No subject</em>`}${row.reason && html`<span class="soft small">${`  ${row.reason}`}</span>`}` },
-  { key: "tags", title: "Tags", width: "minmax(3.5rem, 0.6fr)", cell: (row) => row.tags?.join(", ") ?? "" },
+  { key: "tags", title: "Tags", width: "minmax(3.5rem, 1fr)", cell: (row) => row.tags?.join(", ") ?? "" },
   { key: "at", title: "Accepted", width: "6.5rem", end: true, time: (row) => row.at },
 ];
 
@@ -40,14 +46,14 @@ export function Messages() {
     state.showPending();
     if (!atTop()) list.current.scrollIntoView({ block: "start", behavior: "instant" });
   };
-  const actions = html`<${ExportMenu} wanted=${wanted} /><${Button} kind="primary" icon="send" to="/messages/new" role="member">Send a message<//>`;
+  const actions = html`<${Menu} label="Export these messages" kind="plain" ...${useExport(wanted)} /><${Button} kind="primary" icon="send" to="/messages/new" role="member">Send a message<//>`;
   return html`<${PageHead} title="Messages" actions=${actions} />
     <${Strip} wanted=${wanted} filters=${filters} />
     <div class="toolbar">
       <${MessageSearch} search=${filters.search ?? ""} />
-      <${SelectField} label="Status" hideLabel value=${filters.status ?? ""} onValue=${(value) => setQuery({ status: value })} options=${[["", "Any status"], ...FILTERS[0].values.map((one) => [one, one])]} />
+      <${Filters} used=${filters.status || query.get("range")}><${SelectField} label="Status" hideLabel value=${filters.status ?? ""} onValue=${(value) => setQuery({ status: value })} options=${[["", "Any status"], ...FILTERS[0].values.map((one) => [one, one])]} />
       <${SelectField} label="Time" hideLabel value=${query.get("range") ?? ""} onValue=${(value) => setQuery({ range: value, from: null, until: null })} options=${RANGES} />
-      <${Lazy} load=${loadViews} name="SavedViews" page="messages" /><span class="grow"></span><${LiveButton} paused=${paused} onPaused=${setPaused} state=${state} />
+      <${Lazy} load=${loadViews} name="SavedViews" page="messages" /><//><span class="grow"></span><${LiveButton} paused=${paused} onPaused=${setPaused} state=${state} />
     </div>
     <${Chips} filters=${filters} custom=${query.get("range") === "custom"} query=${query} />
     ${chosen.size > 0 && html`<div class="toolbar selection-bar" role="region" aria-label="Selected messages"><span>${plural(chosen.size, "message")} selected</span><${Button} icon="rotate-ccw" role="member" onClick=${() => setResending([...chosen])}>Send again<//><${Button} kind="quiet" onClick=${() => setChosen(new Set())}>Clear selection<//></div>`}
@@ -113,7 +119,8 @@ function quarterBefore(hours) {
   return new Date(Math.floor(serviceNow() / quarter) * quarter - hours * 3_600_000).toISOString();
 }
 
-function ExportMenu({ wanted }) {
+/** Return the text and the items of the menu that saves all messages of the list. */
+function useExport(wanted) {
   const [save, { busy }] = useAction(async (format) => {
     try {
       await download("GET /v1/messages/export", { query: { ...wanted, format } }, `messages.${format}`);
@@ -123,5 +130,5 @@ function ExportMenu({ wanted }) {
     }
   });
   const items = [{ text: "CSV, for spreadsheets", icon: "download", onSelect: () => save("csv") }, { text: "NDJSON, one message per line", icon: "download", onSelect: () => save("ndjson") }];
-  return html`<${Menu} label="Export these messages" kind="plain" text=${busy ? "Exporting" : "Export"} items=${items} />`;
+  return { text: busy ? "Exporting" : "Export", items };
 }

@@ -2,7 +2,7 @@
 import { useCall, usePages } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { Button, Chip, Code, CopyLine, Dialog, Empty, Facts, PageHead, SearchField, Segments, SelectField, Time } from "../core/ui.js";
+import { Button, Chip, Code, CopyLine, Dialog, Empty, Facts, Filters, PageHead, SearchField, Segments, SelectField, Time } from "../core/ui.js";
 import { Table } from "../core/table.js";
 import { duration, html, serviceNow } from "../core/view.js";
 
@@ -47,10 +47,10 @@ export function Requests() {
     <div class="toolbar">
       <${Segments} label="Outcome" options=${CLASSES} value=${filters.status ?? ""} onValue=${(value) => setQuery({ status: value, errorType: null })} />
       <${SearchField} label="Path starts with" value=${filters.path} onValue=${(value) => setQuery({ path: value.trim() || null })} />
-      <${SelectField} label="Method" hideLabel value=${filters.method} onValue=${(value) => setQuery({ method: value })} options=${METHODS} />
+      <${Filters} used=${filters.method || query.get("key") || query.get("by") || query.get("range")}><${SelectField} label="Method" hideLabel value=${filters.method} onValue=${(value) => setQuery({ method: value })} options=${METHODS} />
       <${SelectField} label="Made by" hideLabel value=${filters.key ?? by} onValue=${(value) => setQuery(value.startsWith("key_") ? { key: value, by: null } : { key: null, by: value })} options=${[...ASKERS, ...keys]} />
       <${SelectField} label="Period" hideLabel value=${query.get("range") ?? ""} onValue=${(value) => setQuery({ range: value })} options=${[["", "Last 7 days"], ["24h", "Last 24 hours"], ["1h", "Last hour"]]} />
-      <${Lazy} load=${loadViews} name="SavedViews" page="requests" />
+      <${Lazy} load=${loadViews} name="SavedViews" page="requests" /><//>
     </div>
     ${filters.errorType && html`<div class="toolbar"><${Chip} tone="accent" onRemove=${() => setQuery({ errorType: null })} removeLabel=${`Remove the filter ${filters.errorType}`}><span>error: ${filters.errorType}</span><//></div>`}
     <${Table} label="API requests" columns=${COLUMNS} state=${state} rowTo=${() => "/requests"} onRowOpen=${(row, event) => { event.preventDefault(); setQuery({ request: row.id }); }} empty=${filtered ? html`<${NoMatch} />` : html`<${NoRequests} />`} />

@@ -8,10 +8,10 @@ import { classes, html, number, useEffect, useRef, undirected } from "../core/vi
 export const senderOf = (mail) => undirected(mail.from?.name) || mail.from?.address || "Unknown sender";
 
 /**
- * Received messages, newest first. `chosen`: Set of ids; `onOpen(id, event)` is called when a row is followed; `open` is the
+ * Received messages, newest first, below `head`. `chosen`: Set of ids; `onOpen(id, event)` is called when a row is followed; `open` is the
  * id that stands beside the list.
  */
-export function ReceivedList({ state, open, onOpen, chosen, onChosen, empty }) {
+export function ReceivedList({ head, state, open, onOpen, chosen, onChosen, empty }) {
   const body = useRef(null);
   useListKeys(body);
   const { rows, loading, error, next, reload } = state;
@@ -22,7 +22,7 @@ export function ReceivedList({ state, open, onOpen, chosen, onChosen, empty }) {
     copy[on ? "add" : "delete"](id);
     onChosen(copy);
   };
-  return html`<div class="card">${error && html`<div class="card-body"><${ErrorNote} error=${error} retry=${reload} /></div>`}
+  return html`<div class="card">${head}${error && html`<div class="card-body"><${ErrorNote} error=${error} retry=${reload} /></div>`}
     <ul class="mail-list" ref=${body} aria-label="Received messages" aria-busy=${loading ? "true" : "false"}>${rows.map((mail) => html`<li key=${mail.id} class=${classes("mail-row", mail.id === open && "current", !mail.read && "unread")}>
       <input type="checkbox" aria-label=${`Select ${mail.subject || "message without a subject"} from ${senderOf(mail)}`} checked=${chosen.has(mail.id)} onChange=${(event) => flip(mail.id, event.currentTarget.checked)} />
       <a class="mail-link" href=${href(`/inbox/${mail.id}`)} aria-current=${mail.id === open ? "true" : undefined} onClick=${(event) => onOpen(mail.id, event)}>
