@@ -1,9 +1,9 @@
 // Alerts: rules, whether they fire, and the history of firings.
 import { call, notices, useAction, useCall, usePages, whyNot } from "../core/api.js";
 import { href, location, setQuery } from "../core/router.js";
-import { Button, Card, CheckField, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, fieldError, Form, Menu, Meter, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
+import { Button, Card, CheckField, Chip, Confirm, Dialog, Empty, ErrorNote, fieldError, Form, Menu, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
-import { duration, html, number, percent, plural, useState } from "../core/view.js";
+import { ago, classes, duration, html, number, plural, shortPercent, useState } from "../core/view.js";
 import { NoticeLine } from "../parts/notices.js";
 
 const TEXTS = {
@@ -21,7 +21,7 @@ const TABS = [["rules", "Rules"], ["history", "History"]];
 /** Return a value of a rule with its unit: 0.3%, 2 records. */
 export function ruleValue(value, unit) {
   if (value === null || value === undefined) return "–";
-  if (unit === "fraction") return percent(value, value < 0.01 ? 2 : 1);
+  if (unit === "fraction") return shortPercent(value);
   return plural(value, { lists: "list", endpoints: "endpoint" }[unit] ?? "record");
 }
 
@@ -88,7 +88,18 @@ function Rules({ rules, units }) {
     setRemoving(null);
     rules.reload();
   };
-  return html`<div class="rules">${[...rules.data.data].sort((one, other) => (other.state === "firing") - (one.state === "firing")).map((rule) => html`<${Rule} key=${rule.id} rule=${rule} unit=${units[rule.kind]?.unit} onEdit=${() => setEditing(rule)} onRemove=${() => setRemoving(rule)} onTest=${() => setTesting(rule)} onDone=${rules.reload} />`)}</div>
+  const rows = [...rules.data.data].sort((one, other) => (other.state === "firing") - (one.state === "firing"));
+  const unitOf = (rule) => units[rule.kind]?.unit;
+  const columns = [
+    { title: "Rule", width: "34%", cell: (rule) => html`<div><div class="strong">${ruleName(rule.kind)}</div><div class="small soft">${TEXTS[rule.kind]?.[1]}</div></div>` },
+    { title: "Now", width: "9rem", cell: (rule) => html`<${Value} rule=${rule} unit=${unitOf(rule)} />` },
+    { title: "Fires at", cell: (rule) => html`<div class="nowrap">${ruleValue(rule.threshold, unitOf(rule))}${isRate(rule) && html`<div class="small soft">in ${rule.windowDays === 1 ? "24 hours" : plural(rule.windowDays, "day")}</div>`}</div>` },
+    { title: "State", cell: (rule) => html`<div><${State} rule=${rule} unit=${unitOf(rule)} />${rule.firingSince && html`<div class="small soft nowrap">since <${Time} at=${rule.firingSince} minute /></div>`}</div>` },
+    { title: "Alerts", cell: (rule) => html`<span class="small">${channels(rule)}</span>` },
+    { title: "Actions", hideTitle: true, cell: (rule) => html`<${RuleMenu} rule=${rule} onEdit=${() => setEditing(rule)} onRemove=${() => setRemoving(rule)} onTest=${() => setTesting(rule)} onDone=${rules.reload} />` },
+  ];
+  return html`<${Table} label="Rules" columns=${columns} state=${{ ...rules, rows }} />
+    ${rows.some(isRate) && html`<p class="small soft note">Rates count finished recipients in their period, from ${MIN_SETTLED} on, without email to simulator addresses, which <a href=${href("/messages")}>Messages</a> includes.</p>`}
     ${editing && html`<${EditRule} rule=${editing} vocabulary=${units[editing.kind]} onClose=${done} />`}
     ${testing && html`<${TestRule} rule=${testing} unit=${units[testing.kind]?.unit} onClose=${() => setTesting(null)} />`}
     ${removing && html`<${Confirm} title=${`Delete the rule “${ruleName(removing.kind)}”?`} confirm="Delete rule" action=${() => call("DELETE /v1/alerts/rules/{id}", { path: { id: removing.id } })} onClose=${done}>You won't be alerted about this any more. Past alerts are kept.<//>`}`;
@@ -106,8 +117,25 @@ function channels(rule) {
 /** True for a rule of a share of recipients. */
 const isRate = ({ kind }) => kind === "bounce_rate" || kind === "complaint_rate";
 
-function Rule({ rule, unit, onEdit, onRemove, onTest, onDone }) {
-  const [title, text] = TEXTS[rule.kind] ?? [rule.kind, ""];
+/** The last value, and a bar of it with a mark at the threshold. */
+function Value({ rule, unit }) {
+  const { lastValue, threshold, lastMeasuredAt, kind } = rule;
+  if (lastValue === null) return html`<span class="soft">–</span>`;
+  const scale = Math.max(threshold * 1.25, lastValue);
+  const share = (value) => ({ width: `${(value / scale) * 100}%` });
+  return html`<div class="grow" title=${`Measured ${ago(lastMeasuredAt)}`}><span class="numeric">${ruleValue(lastValue, unit)}</span>
+    <div class=${classes("meter marked", lastValue >= threshold ? "bad" : lastValue >= 0.8 * threshold && "warn")} role="meter" aria-label=${`${ruleName(kind)}: value against threshold`} aria-valuemin="0" aria-valuemax=${scale} aria-valuenow=${lastValue}><span style=${share(lastValue)}></span><i style=${share(threshold)}></i></div></div>`;
+}
+
+function State({ rule, unit }) {
+  if (!rule.enabled) return html`<${Chip} tone="">off<//>`;
+  if (!rule.lastMeasuredAt) return html`<${Chip} tone="">not measured yet<//>`;
+  if (rule.state === "unknown") return html`<${Chip} tone="">${unit === "fraction" ? "not enough email" : "not measured yet"}<//>`;
+  return html`<${Chip}>${rule.state}<//>`;
+}
+
+function RuleMenu({ rule, onEdit, onRemove, onTest, onDone }) {
+  const title = ruleName(rule.kind);
   const [enable] = useAction((enabled) => call("PATCH /v1/alerts/rules/{id}", { path: { id: rule.id }, body: { enabled } }));
   const flip = async () => {
     if ((await enable(!rule.enabled)) === undefined) return;
@@ -120,13 +148,7 @@ function Rule({ rule, unit, onEdit, onRemove, onTest, onDone }) {
     { text: rule.enabled ? "Turn off" : "Turn on", icon: rule.enabled ? "pause" : "play", onSelect: flip },
     { text: "Delete", icon: "trash-2", danger: true, onSelect: onRemove },
   ];
-  const chip = !rule.enabled ? html`<${Chip} tone="">off<//>` : !rule.lastMeasuredAt ? html`<${Chip} tone="">not measured yet<//>` : rule.state === "unknown" ? html`<${Chip} tone="">${unit === "fraction" ? "not enough email" : "not measured yet"}<//>` : html`<${Chip}>${rule.state}<//>`;
-  return html`<${Card} title=${title} actions=${html`${chip}<${Menu} label=${`Actions of ${title}`} items=${items} />`}>
-    <div class="stack-tight"><p class="soft">${text}</p>
-      ${rule.lastValue !== null && html`<${Meter} label=${`${title}: value against threshold`} value=${rule.lastValue} max=${rule.threshold} />`}
-      <${Facts} items=${[["Now", ruleValue(rule.lastValue, unit)], ["Fires at", ruleValue(rule.threshold, unit)], isRate(rule) && ["Period", rule.windowDays === 1 ? "24 hours" : plural(rule.windowDays, "day")], ["Alerts", channels(rule)], isRate(rule) && ["Counted", html`<span>${rule.state === "unknown" && rule.lastMeasuredAt ? `Needs at least ${MIN_SETTLED} finished recipients in this period, ` : "Finished recipients, "}without email to simulator addresses, which <a href=${href("/messages")}>Messages</a> includes</span>`], rule.firingSince && ["Firing since", html`<${Time} at=${rule.firingSince} />`], rule.lastMeasuredAt && ["Measured", html`<${Time} at=${rule.lastMeasuredAt} relative />`]]} />
-    </div>
-  <//>`;
+  return html`<${Menu} label=${`Actions of ${title}`} items=${items} />`;
 }
 
 function EditRule({ rule, vocabulary, onClose }) {

@@ -2,7 +2,7 @@
 import { call, notices, useAction } from "../core/api.js";
 import { href } from "../core/router.js";
 import { Button, Dialog, Empty, ErrorNote, Icon, Time } from "../core/ui.js";
-import { html, useEffect, useRef } from "../core/view.js";
+import { html, shortUrl, useEffect, useRef } from "../core/view.js";
 
 const PLACES = { whk: "/webhooks/", dom: "/domains/", brd: "/broadcasts/" };
 const ICONS = { bad: "circle-alert", warn: "triangle-alert", info: "info" };
@@ -18,7 +18,7 @@ export function placeOf({ objectId, kind }) {
 /** One notice: its sentence as a link; `children` stand at its end. */
 export function NoticeLine({ notice, unread, onOpen, children }) {
   return html`<li class="notice-line"><span class=${{ bad: "bad", warn: "warn", info: "soft" }[notice.severity]}><${Icon} name=${ICONS[notice.severity]} /><span class="visually-hidden">${WORDS[notice.severity]}: </span></span>
-    <div class="grow"><a class=${unread ? "strong wrap" : "wrap"} href=${href(placeOf(notice))} onClick=${onOpen}>${notice.message}</a>${notice.since && html`<div class="small soft"><${Time} at=${notice.since} relative /></div>`}</div>${children}</li>`;
+    <div class="grow"><a class=${unread ? "plain strong wrap" : "plain wrap"} title=${notice.message} href=${href(placeOf(notice))} onClick=${onOpen}>${notice.message.replace(/https?:\/\/\S+/, (url) => shortUrl(url))}</a>${notice.since && html`<div class="small soft"><${Time} at=${notice.since} relative /></div>`}</div>${children}</li>`;
 }
 
 /** The dialog of the bell. What it shows counts as seen; those that were unread stay bold while it is open. */
