@@ -1,6 +1,6 @@
 // The account: name, plan and limits, usage by month, whether its log is intact, deletion.
 import { call, refreshSession, saveFile, useAction, useCall, whyNot } from "../core/api.js";
-import { go, location, setQuery } from "../core/router.js";
+import { go, href, location, setQuery } from "../core/router.js";
 import { Button, Card, Chip, CopyLine, ErrorNote, Facts, fieldError, Figures, Form, Notice, PageHead, SelectField, Skeleton, Tabs, TextField, Time, toast } from "../core/ui.js";
 import { html, number, percent, plural, useState } from "../core/view.js";
 import { AccountDeletion } from "../parts/account_deletion.js";
@@ -14,7 +14,7 @@ export function Account({ part = "general" }) {
   const me = useCall("GET /v1/me", {}, { pollMs: true });
   const { data } = me;
   const View = { __proto__: null, general: General, limits: LimitsAndUsage, data: Data }[part] ?? General;
-  const plan = data && html`<${Chip} tone="accent">${data.plan}<//>${data.status !== "active" && html`<${Chip}>${data.status}<//>`}`;
+  const plan = data && html`<a class="chip accent" href=${href("/billing")}>${`${data.plan[0].toUpperCase()}${data.plan.slice(1)} plan`}</a>${data.status !== "active" && html`<${Chip}>${data.status}<//>`}`;
   return html`<${PageHead} title="Account" lead="Name, limits and data of the account you're working in." chip=${plan} />
     <${Tabs} label="Account" items=${TABS} current=${part} onSelect=${(key) => go(key === "general" ? "/account" : `/account/${key}`)} />
     <div class="stack">
@@ -23,7 +23,7 @@ export function Account({ part = "general" }) {
     </div>`;
 }
 
-const General = ({ me }) => html`<div class="columns"><${Name} key=${me.id} me=${me} /><${Sending} me=${me} /></div>`;
+const General = ({ me }) => html`<div class="columns even"><${Name} key=${me.id} me=${me} /><${Sending} me=${me} /></div>`;
 const LimitsAndUsage = ({ me }) => html`<${Limits} me=${me} /><${Usage} />`;
 const Data = () => html`<${LogCheck} /><${Erasures} /><${AccountDeletion} />`;
 
@@ -36,10 +36,10 @@ function Name({ me }) {
     toast("Account renamed");
   });
   const why = whyNot("admin") ?? undefined;
-  return html`<${Card} title="Name"><div class="stack"><${Form} onSubmit=${() => !why && rename()}>
+  return html`<${Card}><div class="stack"><${Form} onSubmit=${() => !why && rename()}><div class="account-name">
       <${TextField} label="Account name" hint=${why ?? "Shown in the account switcher and in emails about this account."} required maxlength="120" readonly=${Boolean(why)} value=${name} onValue=${setName} error=${fieldError(error, "name")} />
-      <${ErrorNote} error=${error} fields=${["name"]} />
-      <div class="form-actions"><${Button} type="submit" why=${why} busy=${busy} disabled=${name === me.name}>Rename<//></div><//>
+      <${Button} type="submit" why=${why} busy=${busy} disabled=${name === me.name}>Rename<//></div>
+      <${ErrorNote} error=${error} fields=${["name"]} /><//>
     <${Facts} items=${[["Id", html`<${CopyLine} text=${me.id} />`], me.parentId && ["Parent account", html`<${CopyLine} text=${me.parentId} />`], ["Open since", html`<${Time} at=${me.createdAt} />`]]} /></div><//>`;
 }
 

@@ -1,20 +1,22 @@
 // Broadcasts: the list, and one with its progress and controls. The editor is in broadcast_editor.js.
 import { call, useAction, useCall, usePages } from "../core/api.js";
 import { go, href, location, setQuery } from "../core/router.js";
-import { Button, Card, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, Figures, HeadActions, Menu, Notice, PageHead, SelectField, Skeleton, Time, toast } from "../core/ui.js";
+import { Button, Card, Chip, Confirm, Dialog, Empty, ErrorNote, Facts, HeadActions, Menu, Notice, PageHead, SelectField, Skeleton, Time, toast } from "../core/ui.js";
 import { isDark, Lazy } from "../core/shell.js";
 import { Table } from "../core/table.js";
-import { duration, html, number, percent, plural, serviceNow, useEffect, useState } from "../core/view.js";
+import { html, number, plural, useEffect, useState } from "../core/view.js";
 import { SendDialog } from "../parts/broadcast_send.js";
 import { Preview } from "../parts/preview.js";
 import { ProgressBar } from "../parts/progress_bar.js";
 import { TestDialog } from "../parts/test_dialog.js";
 
+const loadProgress = () => import("../parts/broadcast_progress.js");
 const loadReadiness = () => import("../parts/broadcast_readiness.js");
 const loadNumbers = () => import("../parts/message_numbers.js");
 
 const RUNNING = new Set(["sending", "paused"]);
 const WATCH_MS = 3000; // between two looks at a broadcast that is sending
+const ENDED = new Set(["sent", "stopped", "canceled"]);
 const OPEN = new Set(["scheduled", "in_review", "sending", "paused"]);
 const PAUSES = {
   user: "Someone on your team or an API key paused it. Nothing is sent until you resume it.",
@@ -29,17 +31,19 @@ const STOPS = {
   complaint_rate: "More than 0.3% of at least 200 recipients reported spam. It was stopped permanently to protect your reputation. Check that they asked for this email.",
 };
 const WAITS = { pace: "It keeps to its pace (messages per minute).", platform_paused: "Broadcasts on this instance are paused for now." };
-const SKIPS = { suppressed: "suppressed", removed: "deleted or removed from the list before their turn", template_error: "missing a value that the content requires", unconfirmed: "with an unconfirmed address", unsubscribed: "opted out of the list" };
 
 export function Broadcasts() {
   const state = usePages("GET /v1/broadcasts", {}, { pollMs: true });
   const create = html`<${Button} kind="primary" icon="plus" role="member" to="/broadcasts/new">New broadcast<//>`;
+  const lists = useCall("GET /v1/lists", { query: { limit: 100 }, quiet: true });
+  const segments = useCall("GET /v1/segments", { query: { limit: 100 }, quiet: true });
+  const names = Object.fromEntries([...(lists.data?.data ?? []), ...(segments.data?.data ?? [])].map((one) => [one.id, one.name]));
   const columns = [
     { title: "Name", cell: (row) => row.name },
-    { title: "Status", cell: (row) => html`<${Chip}>${row.status}<//>${RUNNING.has(row.status) ? html`<${RowProgress} key=${row.id} id=${row.id} />` : ""}` },
-    { title: "Subject", cell: (row) => html`<span class="wrap">${row.subject ?? (row.template ? `from the template ${row.template}` : "–")}</span>` },
-    { title: "Sends", cell: (row) => (row.startedAt || row.scheduledAt ? html`<${Time} at=${row.startedAt ?? row.scheduledAt} />` : html`<span class="soft">not scheduled</span>`) },
-    { title: "Changed", cell: (row) => html`<${Time} at=${row.updatedAt} relative />` },
+    { title: "Status", narrow: "aside", cell: (row) => html`<${Chip}>${row.status}<//>${RUNNING.has(row.status) ? html`<${RowProgress} key=${row.id} id=${row.id} />` : ""}` },
+    { title: "Subject", narrow: "bare", cell: (row) => html`<span class="wrap">${row.subject ?? (row.template ? `from the template ${row.template}` : "–")}</span>` },
+    { title: "Audience", narrow: "bare", cell: (row) => names[row.list ?? row.segment] ?? "–" },
+    { title: "Sends", narrow: "bare", cell: (row) => (row.startedAt || row.scheduledAt ? html`<${Time} at=${row.startedAt ?? row.scheduledAt} minute />` : html`<span class="soft">not scheduled</span>`) },
   ];
   return html`<${PageHead} title="Broadcasts" lead="One message to everyone on a list or in a segment. Your transactional email always goes first." actions=${create} />
     <${Table} label="Broadcasts" columns=${columns} state=${state} rowTo=${(row) => `/broadcasts/${row.id}`} empty=${html`<${Empty} icon="megaphone" title="No broadcasts" action=${create} curl=${`curl ${window.location.origin}/v1/broadcasts -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\\n  -d '{"name": "News", "list": "lst_…", "from": "news@example.com", "subject": "News", "text": "Hello {{name}}"}'`}>Write once to a list of contacts. Each gets a copy with a one-click unsubscribe link.<//>`} />`;
@@ -62,6 +66,7 @@ export function Broadcast({ id }) {
   useEffect(() => setQuery({ open: null }), []); // a reload asks for no second test
   const back = ["/broadcasts", "Broadcasts"];
   const one = state.data;
+  const numbers = one?.startedAt && html`<${Lazy} load=${loadNumbers} name="BroadcastNumbers" broadcast=${one} />`;
   if (!one && state.error) return html`<${PageHead} title="Broadcast" back=${back} /><${ErrorNote} error=${state.error} retry=${state.reload} />`;
   if (!one) return html`<${PageHead} title="Broadcast" back=${back} /><${Skeleton} lines=${8} />`;
   const close = (changed) => {
@@ -70,9 +75,10 @@ export function Broadcast({ id }) {
   };
   return html`<${PageHead} title=${one.name} back=${back} chip=${html`<${Chip}>${one.status}<//>`} actions=${html`<${Controls} broadcast=${one} onDialog=${setDialog} onChange=${state.reload} />`} />
     <div class="stack"><${ErrorNote} error=${state.error} /><${Situation} broadcast=${one} />
-      ${one.status !== "draft" && html`<${Progress} broadcast=${one} />`}
-      ${one.startedAt && html`<${Lazy} load=${loadNumbers} name="BroadcastNumbers" broadcast=${one} />`}
-      <div class="columns"><div class="stack"><${Settings} broadcast=${one} />${one.status === "draft" && html`<${Lazy} load=${loadReadiness} name="Readiness" key=${one.updatedAt} broadcast=${one} />`}</div><${Sample} id=${id} broadcast=${one} /></div></div>
+      ${one.status !== "draft" && html`<${Lazy} load=${loadProgress} name="Progress" broadcast=${one} audience=${html`<${Audience} broadcast=${one} />`} />`}
+      ${!ENDED.has(one.status) && numbers}
+      <div class="columns"><div class="stack"><${Settings} broadcast=${one} />${one.status === "draft" && html`<${Lazy} load=${loadReadiness} name="Readiness" key=${one.updatedAt} broadcast=${one} />`}</div><${Sample} id=${id} broadcast=${one} /></div>
+      ${ENDED.has(one.status) && numbers}</div>
     ${dialog === "send" && html`<${SendDialog} broadcast=${one} onClose=${close} />`}
     ${dialog === "test" && html`<${TestDialog} title=${`Send a test of ${one.name}`} send=${({ to }) => call("POST /v1/broadcasts/{id}/test", { path: { id }, body: { to } })} next=${{ text: one.status === "draft" ? "Send or schedule" : "Change the time", onSelect: () => setDialog("send") }} onClose=${() => close(false)}><p class="soft">The unsubscribe link in a test has no effect. If a recipient is a contact, the contact's values are used.</p><//>`}
     ${dialog === "cancel" && html`<${Confirm} title=${one.counts.waiting && one.startedAt ? `Cancel ${one.name} for ${plural(one.counts.waiting, "person", "people")}?` : `Cancel the broadcast ${one.name}?`} confirm="Cancel broadcast" action=${() => call("POST /v1/broadcasts/{id}/cancel", { path: { id } })} onClose=${close}>Messages already accepted are still delivered. Nobody else gets it, and you can't resume it.<//>`}
@@ -115,42 +121,18 @@ function Situation({ broadcast }) {
   return null;
 }
 
-function Progress({ broadcast }) {
-  const { counts, skipped } = broadcast;
-  const done = counts.accepted + counts.skipped;
-  const reached = counts.delivered + counts.bounced + counts.failed + counts.rejected + counts.complained;
-  const onWay = Math.max(0, counts.accepted - reached);
-  const left = Object.entries(skipped).filter(([, count]) => count > 0);
-  const actions = counts.accepted > 0 && html`<${Button} icon="send" to="/messages" query=${{ broadcast: broadcast.id }}>Show messages<//>`;
-  return html`<${Card} title="Progress" actions=${actions}><div class="stack">
-    <div><div class="row-wide small"><span>${number(done)} of ${number(counts.recipients)} recipients</span><span class="soft">${plural(counts.waiting ?? 0, "recipient")} waiting<${Rate} broadcast=${broadcast} /></span></div><${ProgressBar} label="Progress" value=${done} max=${counts.recipients} /></div>
-    <${Figures} items=${[["Accepted", number(counts.accepted), onWay ? `${number(onWay)} on their way` : null], ["Delivered", number(counts.delivered), reached ? percent(counts.delivered / reached) : null], ["Bounced", number(counts.bounced), reached ? percent(counts.bounced / reached) : null], ["Complaints", number(counts.complained), reached ? percent(counts.complained / reached, 2) : null], ["Failed", number(counts.failed + counts.rejected)], ["Unsubscribed", number(counts.unsubscribed)]]} />
-    ${left.length > 0 && html`<p class="small soft">${plural(counts.skipped, "recipient")} got no message: ${left.map(([why, count]) => `${number(count)} ${SKIPS[why] ?? why.replaceAll("_", " ")}`).join(", ")}.</p>`}
-  </div><//>`;
-}
-
-/** How fast a broadcast that is sending has gone since its start, and how long the rest takes at that rate. */
-function Rate({ broadcast }) {
-  const { counts, startedAt, status } = broadcast;
-  const passedMs = serviceNow() - Date.parse(startedAt);
-  if (status !== "sending" || !startedAt || !counts.accepted || passedMs < 5000) return "";
-  const perMinute = (counts.accepted / passedMs) * 60_000;
-  const rest = counts.waiting ? `, about ${duration((counts.waiting / perMinute) * 60_000)} left` : "";
-  return `, ${number(Math.max(1, Math.round(perMinute)))} per minute since the start${rest}`;
-}
-
 function Settings({ broadcast }) {
   const one = broadcast;
-  return html`<${Card} title="Settings"><${Facts} items=${[["From", html`<span class="wrap">${one.from}</span>`], one.replyTo && ["Reply to", one.replyTo], ["Audience", html`<${Audience} broadcast=${one} />`], ["Stream", one.stream], one.template && ["Template", html`<a href=${href(`/templates/${one.template}`)}>${one.template}</a>${one.templateVersion ? ` version ${one.templateVersion}` : ", the latest version when it is sent"}`], one.perMinute && ["Pace", `at most ${number(one.perMinute)} per minute`], one.attachments.length > 0 && ["Attachments", one.attachments.map((file) => file.filename).join(", ")], broadcast.subject && ["Subject", html`<span class="wrap">${one.subject}</span>`], ["Created", html`<${Time} at=${one.createdAt} />`], one.startedAt && ["Started", html`<${Time} at=${one.startedAt} />`], one.finishedAt && ["Finished", html`<${Time} at=${one.finishedAt} />`]]} /><//>`;
+  return html`<${Card} title="Settings"><${Facts} items=${[["From", html`<span class="wrap">${one.from}</span>`], one.replyTo && ["Reply to", one.replyTo], ["Audience", html`<${Audience} broadcast=${one} counted />`], ["Stream", one.stream], one.template && ["Template", html`<a href=${href(`/templates/${one.template}`)}>${one.template}</a>${one.templateVersion ? ` version ${one.templateVersion}` : ", the latest version when it is sent"}`], one.perMinute && ["Pace", `at most ${number(one.perMinute)} per minute`], one.attachments.length > 0 && ["Attachments", one.attachments.map((file) => file.filename).join(", ")], broadcast.subject && ["Subject", html`<span class="wrap">${one.subject}</span>`], ["Created", html`<${Time} at=${one.createdAt} />`], one.startedAt && ["Started", html`<${Time} at=${one.startedAt} />`], one.finishedAt && ["Finished", html`<${Time} at=${one.finishedAt} />`]]} /><//>`;
 }
 
-function Audience({ broadcast }) {
+function Audience({ broadcast, counted }) {
   const list = useCall("GET /v1/lists/{id}", { path: { id: broadcast.list }, quiet: true }, { skip: !broadcast.list });
   const segment = useCall("GET /v1/segments/{id}", { path: { id: broadcast.segment }, quiet: true }, { skip: !broadcast.segment });
   const found = list.data ?? segment.data;
-  if (broadcast.list === null && broadcast.segment === null) return html`<span class="soft">deleted</span>`;
+  if (broadcast.list === null && broadcast.segment === null) return html`<span class="soft">${counted ? "deleted" : "a deleted list"}</span>`;
   const to = broadcast.list ? `/lists/${broadcast.list}` : `/segments/${broadcast.segment}`;
-  return html`<a href=${href(to)}>${found?.name ?? broadcast.list ?? broadcast.segment}</a>${found?.contacts != null ? `, ${plural(found.contacts, "contact")}` : ""}`;
+  return html`<a href=${href(to)}>${found?.name ?? broadcast.list ?? broadcast.segment}</a>${counted && found?.contacts != null ? `, ${plural(found.contacts, "contact")}` : ""}`;
 }
 
 /** The message as one contact gets it: the first of the list, until another one is chosen. */

@@ -8,6 +8,7 @@ import { date, duration, html, localTime, number, percent, plural, serviceNow, t
 const FEW = 10; // settled deliveries, below which a share says less than the numbers
 const SAME_SHARE = 0.005; // differences of the delivered share that are no news
 const SAME_TIME = 1.5; // the same as a factor between medians
+const FALLEN = 0.02; // a fall of the delivered share that is a warning
 const LOW = [0.95, 0.9]; // delivered shares below which a line is a warning, or bad
 
 // Why a server defers, by the class of its reply (engine/delivery/reply_codes.py).
@@ -72,7 +73,7 @@ export function sentences(row, days) {
 export function toneOf({ today, before, deferred }) {
   const rate = today.settled >= FEW ? today.deliveryRate : 1;
   if (rate < LOW[1]) return "bad";
-  const fell = before.settled >= FEW && today.settled >= FEW && before.deliveryRate - today.deliveryRate > 0.02;
+  const fell = before.settled >= FEW && today.settled >= FEW && before.deliveryRate - today.deliveryRate > FALLEN;
   return deferred || fell || rate < LOW[0] ? "warn" : "good";
 }
 
@@ -96,7 +97,7 @@ export function Arrival() {
     <p class="title-text">${answer(data.data)}</p>
     <${ReceiversLine} />
     <ul class="stack-tight">${data.data.map((row) => html`<li class="arrival" key=${row.provider}><${Line} row=${row} days=${data.days} /></li>`)}</ul>
-    ${data.data.length > 0 && html`<p class="small soft">Today in UTC. Company domains hosted at Google count as Gmail, those at Microsoft as Microsoft.</p>`}
+    ${data.data.length > 0 && html`<p class="small soft">Today in UTC. Company domains hosted at Google count as Gmail, those at Microsoft as Microsoft. Amber means that email is deferred, or that less than ${percent(LOW[0], 0)} or ${FALLEN * 100} points less than before was delivered.</p>`}
   </div><//>`;
 }
 

@@ -3,7 +3,7 @@ import { useCall } from "../core/api.js";
 import { location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Card, ErrorNote, Figures, SearchField, SelectField, Skeleton } from "../core/ui.js";
-import { html, percent, serviceNow, shortNumber, zone } from "../core/view.js";
+import { html, number, percent, serviceNow, shortNumber, zone } from "../core/view.js";
 
 const loadPlot = () => import("./plot.js");
 
@@ -22,6 +22,8 @@ export function MessageNumbers({ days }) {
     <p class="small soft note">A message counts when it was created, with its present status.</p>`;
 }
 
+const figure = (count) => (count < 100_000 ? number(count) : shortNumber(count));
+
 /** A card with the figures and the plot of the messages that match `query`, that of GET /v1/stats/messages. */
 export function MessageFigures({ title, query }) {
   const { data, error, reload } = useCall("GET /v1/stats/messages", { query: { tz: zone.value, ...query } }, { pollMs: 60_000 });
@@ -30,10 +32,10 @@ export function MessageFigures({ title, query }) {
   const { totals } = data;
   const rate = (value, digits) => (value === null ? "none finished yet" : `${percent(value, digits)} of finished deliveries`);
   const items = [
-    ["Messages", shortNumber(totals.total), query.bucket === "hour" ? null : weeksCompared(data.data)],
-    ["Delivered", shortNumber(totals.delivered), rate(totals.deliveryRate)],
-    ["Bounced", shortNumber(totals.bounced), rate(totals.bounceRate, 2)],
-    ["Complaints", shortNumber(totals.complained), rate(totals.complaintRate, 2)],
+    ["Messages", figure(totals.total), query.bucket === "hour" ? null : weeksCompared(data.data)],
+    ["Delivered", figure(totals.delivered), rate(totals.deliveryRate)],
+    ["Bounced", figure(totals.bounced), rate(totals.bounceRate, 2)],
+    ["Complaints", figure(totals.complained), rate(totals.complaintRate, 2)],
   ];
   return html`<${Card} title=${title}><div class="stack"><${Figures} items=${items} /><${Lazy} load=${loadPlot} name="MessagePlot" rows=${data.data} bucket=${query.bucket} /></div><//>`;
 }
@@ -42,6 +44,7 @@ const QUARTER_MS = 900_000;
 const HOUR_MS = 3_600_000;
 const MOST_HOURS = 31 * 24; // that the operation counts by the hour
 const KEPT_MS = 365 * 24 * HOUR_MS; // the operation begins no earlier
+const MIN_BARS = 3; // of a broadcast that has ended, below which a plot tells no more than its figures
 const SHOWN_HOURS = 6; // at least, so that a broadcast of minutes is no single bar
 
 /** Return the query for the messages of the time in which a broadcast was sent, to quarter hours; `now` in milliseconds. */
@@ -64,7 +67,9 @@ export function BroadcastNumbers({ broadcast }) {
   if (!isKept) return null;
   if (error && !data) return html`<${ErrorNote} error=${error} retry=${reload} />`;
   if (!data) return html`<${Skeleton} lines=${6} />`;
-  return html`<${Card} title="While it was sent"><div class="stack-tight"><${Lazy} load=${loadPlot} name="MessagePlot" rows=${data.data} bucket=${query.bucket} />
+  const rows = broadcast.finishedAt ? data.data.slice(0, data.data.findLastIndex((row) => row.total > 0) + 1) : data.data;
+  if (broadcast.finishedAt && rows.filter((row) => row.total > 0).length < MIN_BARS) return null;
+  return html`<${Card} title="While it was sent"><div class="stack-tight"><${Lazy} load=${loadPlot} name="MessagePlot" rows=${rows} bucket=${query.bucket} />
     <p class="small soft">All messages of the stream ${query.stream} from ${query.domain} in this time, by the ${query.bucket} of their creation.</p></div><//>`;
 }
 

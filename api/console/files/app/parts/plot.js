@@ -17,8 +17,8 @@ if (!document.querySelector(`link[href="${STYLES}"]`)) {
   document.head.append(link);
 }
 
-const HEIGHT = 200;
-const RATES_HEIGHT = 112;
+const HEIGHT = 168;
+const RATES_HEIGHT = 96;
 const EDGE = 48; // the width of an axis, on both sides, so that the two plots stand below each other
 const STATUSES = [["Delivered", "good", "delivered"], ["Bounced", "bad", "bounced"], ["Failed", "accent", "failed"], ["Complained", "warn", "complained"]];
 const RATES = [["Bounce rate", "bad", "bounceRate", "bounce_rate"], ["Complaint rate", "warn", "complaintRate", "complaint_rate"]];
@@ -55,7 +55,7 @@ export function Plot({ label, times, series, rates = [], name = "figures" }) {
     </div>
     ${view === "table" ? html`<${Figures} ...${{ label, times, series, rates }} />` : html`<${Canvases} ...${{ label, times, series, rates, onHover: setHover }} />
     <p class="small soft plot-hover" aria-hidden="true">${hover === null || !times[hover] ? " " : `${longName(times[hover])}: ${[...series.map((one) => `${one.label} ${number(one.values[hover])}`), ...rates.map((one) => `${one.label} ${rateText(one.values[hover])}`)].join(", ")}`}</p>
-    ${limits.length > 0 && html`<p class="small soft">Dashed lines: ${limits.map((one) => `${one.label.toLowerCase()} of ${rateText(one.limit)}`).join(", ")}, where your alerts fire.</p>`}`}
+    ${limits.length > 0 && html`<p class="small soft">Dotted lines: ${limits.map((one) => `${one.label.toLowerCase()} of ${rateText(one.limit)}`).join(", ")}, where your alerts fire.</p>`}`}
   </figure>`;
 }
 
@@ -150,7 +150,7 @@ function rateOptions(box, facts) {
   const { times, rates } = facts;
   const scale = (one) => ({ range: (_, __, high) => [0, Math.max((high ?? 0) * 1.1, (one.limit ?? 0) * 1.3, 0.001)] });
   const values = (_, found) => found.map((value) => `${Number((value * 100).toPrecision(2))}%`);
-  const limits = (plot) => rates.forEach((one, at) => one.limit != null && drawLimit(plot, `rate${at}`, one.limit, resolved(box, one.colour)));
+  const limits = (plot) => rates.forEach((one, at) => one.limit != null && drawLimit(plot, `rate${at}`, one.limit, resolved(box, one.colour), { text: `alert at ${rateText(one.limit)}`, isRight: at > 0, font: getComputedStyle(box).fontFamily }));
   return {
     ...options,
     padding: [8, rates.length > 1 ? 0 : 8, 0, 0],
@@ -162,8 +162,8 @@ function rateOptions(box, facts) {
   };
 }
 
-/** Draw the limit of a rate as a dashed line over the whole width. */
-function drawLimit(plot, scale, limit, colour) {
+/** Draw the limit of a rate as a dotted line over the whole width, with its text at the side of its axis. */
+function drawLimit(plot, scale, limit, colour, { text, isRight, font }) {
   const { ctx, bbox } = plot;
   const y = Math.round(plot.valToPos(limit, scale, true)) + 0.5;
   ctx.save();
@@ -174,5 +174,11 @@ function drawLimit(plot, scale, limit, colour) {
   ctx.moveTo(bbox.left, y);
   ctx.lineTo(bbox.left + bbox.width, y);
   ctx.stroke();
+  ctx.setLineDash([]);
+  ctx.fillStyle = colour;
+  ctx.font = `${11 * devicePixelRatio}px ${font}`;
+  ctx.textAlign = isRight ? "right" : "left";
+  ctx.textBaseline = "bottom";
+  ctx.fillText(text, isRight ? bbox.left + bbox.width : bbox.left, y - 2 * devicePixelRatio);
   ctx.restore();
 }
