@@ -1,13 +1,14 @@
 // The audit log: every event of the account in a chain of hashes, with its verification and an export.
 import { call, download, useAction, useCall, usePages } from "../core/api.js";
 import { href, location, setQuery } from "../core/router.js";
-import { Button, Card, Code, CopyLine, Dialog, Empty, ErrorNote, Facts, Notice, PageHead, Segments, SelectField, Time, toast } from "../core/ui.js";
+import { Button, Card, Code, CopyLine, Dialog, Empty, ErrorNote, Facts, Filters, Notice, PageHead, Segments, SelectField, Time, toast } from "../core/ui.js";
 import { Table } from "../core/table.js";
-import { cut, html, number, plural, startOfDay, useState } from "../core/view.js";
+import { cut, html, localTime, number, plural, serviceNow, shortUrl, startOfDay, useState } from "../core/view.js";
 import { eventWords, typeName } from "../parts/audit_sentences.js";
 import { pretty } from "../parts/billing_records.js";
 import { KNOWN_TYPES } from "../parts/event_types.js";
 
+const RANGES = [["", "Any time"], ["0", "Today"], ["6", "Last 7 days"], ["29", "Last 30 days"], ["own", "From and until"]]; // by the days before today
 const SHOWN = [["people", "People"], ["keys", "API keys"], ["all", "Everything"]];
 
 /** The page of the audit log: what people did, unless another part of it is asked for. */
@@ -15,50 +16,65 @@ export function Audit() {
   const query = Object.fromEntries(location.value.query);
   const by = query.by ?? "people";
   const narrowed = !query.type && by !== "all"; // a type says more than who caused it
-  const filter = { type: query.type, by: narrowed ? by : undefined, from: startOfDay(query.from), until: startOfDay(query.until, 1) };
+  const days = daysOf(query);
+  const filter = { type: query.type, by: narrowed ? by : undefined, ...days };
   const state = usePages("GET /v1/audit/events", { query: filter }, { pollMs: true, limit: 100 });
   const [opened, setOpened] = useState(null);
   const team = useCall("GET /v1/team", {}, { whole: "members" });
-  const people = new Map((team.data?.members ?? []).map((member) => [member.id, member.name ?? member.email]));
+  const templates = useCall("GET /v1/templates", { query: { limit: 100 }, quiet: true });
+  const names = new Map([...(team.data?.members ?? []), ...(team.data?.invites ?? []), ...(templates.data?.data ?? [])].map((one) => [one.id, one.name ?? one.email ?? one.id]));
   const columns = [
-    { title: "Event", cell: (row) => html`<${Sentence} row=${row} people=${people} />` },
-    { title: "Time", end: true, cell: (row) => html`<${Time} at=${row.occurredAt} />` },
-    { title: "Actions", hideTitle: true, button: true, end: true, cell: (row) => html`<${Button} onClick=${() => setOpened(row)} aria-label=${`Details of event ${row.seq}`}>Details<//>` },
+    { title: "Event", cell: (row) => html`<${Sentence} row=${row} names=${names} />` },
+    { title: "Time", end: true, narrow: "bare", cell: (row) => html`<${Time} at=${row.occurredAt} />` },
+    { title: "Actions", hideTitle: true, button: true, end: true, cell: (row) => html`<span class="row-open"><${Button} kind="quiet" icon="chevron-right" label=${`Details of event ${row.seq}`} onClick=${() => setOpened(row)} /></span>` },
   ];
-  const filtered = Boolean(query.type || query.from || query.until || narrowed);
-  const empty = html`<${Empty} icon="scroll-text" title=${filtered ? "No such events" : "No events yet"} action=${filtered && html`<${Button} onClick=${() => setQuery({ type: null, from: null, until: null, by: "all" })}>Show everything<//>`}
+  const filtered = Boolean(query.type || days.from || days.until || narrowed);
+  const empty = html`<${Empty} icon="scroll-text" title=${filtered ? "No such events" : "No events yet"} action=${filtered && html`<${Button} onClick=${() => setQuery({ type: null, range: null, from: null, until: null, by: "all" })}>Show everything<//>`}
     curl=${filtered ? null : `curl ${window.location.origin}/v1/audit/events -H "Authorization: Bearer $WAYBILL_KEY"`}>${filtered ? "Nothing in the log matches these filters." : "Sign-ins, changes and every step of every message are recorded here."}<//>`;
-  return html`<${PageHead} title="Audit log" lead="Who did what in this account. Each entry contains the hash of the previous one, so nobody can change or remove an entry unnoticed." />
-    <div class="stack"><div><${Filters} query=${query} by=${by} />
+  return html`<${PageHead} title="Audit log" lead="Who did what in this account. Each entry contains the hash of the previous one, so nobody can change or remove an entry unnoticed." actions=${html`<${Export} days=${days} />`} />
+    <div class="stack"><div><${LogFilters} query=${query} by=${by} />
       <${Table} label="Events" columns=${columns} state=${state} rowKey=${(row) => row.seq} empty=${empty} /></div><${Verification} /></div>
     ${opened && html`<${EventDialog} row=${opened} onClose=${() => setOpened(null)} />`}`;
 }
 
 /** An event as a sentence: "Ann created the API key production". */
-function Sentence({ row, people }) {
+function Sentence({ row, names }) {
   const actor = read(row).detail?.actor;
   const acted = /^(usr_|key_|operator$)/.test(actor ?? "");
-  return html`<span class="wrap">${acted && html`<${Actor} id=${actor} people=${people} /> `}${eventWords(row.type, { acted })} <${About} row=${row} people=${people} />${row.payload === null && html`<span class="soft"> (content erased)</span>`}</span>`;
+  return html`<span class="wrap">${acted && html`<${Actor} id=${actor} names=${names} /> `}${eventWords(row.type, { acted })} <${About} row=${row} names=${names} />${row.payload === null && html`<span class="soft"> (content erased)</span>`}</span>`;
 }
 
-function Filters({ query, by }) {
+/** Return the period in the address of the page as times of the API. */
+function daysOf({ range, from, until }) {
+  if (range && range !== "own") return { from: startOfDay(localTime(serviceNow()).slice(0, 10), -Number(range)), until: null };
+  return { from: startOfDay(from), until: startOfDay(until, 1) };
+}
+
+/** The button that saves the events of a period, whoever caused them. */
+function Export({ days }) {
   const [exporting, { busy }] = useAction(async () => {
     try {
-      await download("GET /v1/audit/export", { query: { from: startOfDay(query.from), until: startOfDay(query.until, 1) } }, "audit.ndjson");
+      await download("GET /v1/audit/export", { query: days }, "audit.ndjson");
     } catch (refusal) {
       if (!refusal.type) throw refusal;
       toast(refusal.message, { tone: "bad" });
     }
   });
+  return html`<${Button} icon="download" busy=${busy} onClick=${exporting} title="All events of this period as NDJSON, with their hashes and the result of the verification">Export<//>`;
+}
+
+function LogFilters({ query, by }) {
+  const range = query.range ?? (query.from || query.until ? "own" : "");
   const set = (name) => (value) => setQuery({ [name]: value || null });
   const options = [["", "All types"], ...(query.type && !KNOWN_TYPES.includes(query.type) ? [query.type] : []).concat(KNOWN_TYPES).map((type) => [type, typeName(type)])];
   return html`<div class="toolbar">
     ${!query.type && html`<${Segments} label="Show events by" options=${SHOWN} value=${by} onValue=${(value) => setQuery({ by: value === "people" ? null : value })} />`}
-    <div class="audit-filter"><${SelectField} label="Event" hideLabel value=${query.type ?? ""} onValue=${set("type")} options=${options} /></div>
-    <label class="row small">From <input class="input audit-date" type="date" value=${query.from ?? ""} max=${query.until} onChange=${(event) => set("from")(event.currentTarget.value)} /></label>
-    <label class="row small">To <input class="input audit-date" type="date" value=${query.until ?? ""} min=${query.from} onChange=${(event) => set("until")(event.currentTarget.value)} /></label>
-    <span class="grow"></span>
-    <${Button} icon="download" busy=${busy} onClick=${exporting} title="All events of these days as NDJSON, with their hashes and the result of the verification">Export<//>
+    <${Filters} used=${query.type || range}>
+      <div class="audit-filter"><${SelectField} label="Event" hideLabel value=${query.type ?? ""} onValue=${set("type")} options=${options} /></div>
+      <${SelectField} label="Time" hideLabel value=${range} onValue=${(value) => setQuery({ range: value || null, from: null, until: null })} options=${RANGES} />
+      ${range === "own" && html`<label class="range small">From <input class="input audit-date" type="date" value=${query.from ?? ""} max=${query.until} onChange=${(event) => set("from")(event.currentTarget.value)} /></label>
+        <label class="range small">Until <input class="input audit-date" type="date" value=${query.until ?? ""} min=${query.from} onChange=${(event) => set("until")(event.currentTarget.value)} /></label>`}
+    <//>
   </div>`;
 }
 
@@ -70,23 +86,24 @@ const read = (row) => {
   }
 };
 
-function Actor({ id, people }) {
+function Actor({ id, names }) {
   if (id.startsWith("key_")) return html`<a href=${href("/api-keys")} title=${id}>An API key</a>`;
-  const name = people.get(id) ?? (id === "operator" ? "The operator" : id.startsWith("usr_") ? "A former member" : id);
+  const name = names.get(id) ?? (id === "operator" ? "The operator" : id.startsWith("usr_") ? "A former member" : id);
   return html`<strong title=${id}>${name}</strong>`;
 }
 
 // Where the thing that an event is about stands in the console, by the kind of its id.
 const PLACES = { dom: "/domains/", whk: "/webhooks/", tpl: "/templates/", brd: "/broadcasts/", con: "/contacts/", lst: "/lists/" };
 
-function About({ row, people }) {
+function About({ row, names }) {
   const { messageId, detail = {} } = read(row);
   if (messageId) return html`<a href=${href(`/messages/${messageId}`)}>${detail.recipient ?? "Open message"}</a>`;
   if (detail.id === detail.actor) return null; // people who sign in, join or change their own profile
   const name = [detail.name, detail.url, detail.email, detail.address, detail.recipient, detail.domain].find((one) => typeof one === "string");
-  const place = typeof detail.id === "string" && PLACES[detail.id.split("_")[0]];
-  const text = cut(name ?? people.get(detail.id) ?? detail.id ?? "", 60);
-  if (!text) return null;
+  const place = typeof detail.id === "string" && (row.type.startsWith("template.") ? "/templates/" : PLACES[detail.id.split("_")[0]]);
+  const known = name ?? names.get(detail.id) ?? detail.id ?? "";
+  const text = /^https?:/.test(known) ? shortUrl(known) : cut(known, 60);
+  if (!text || text.startsWith("ivt_")) return null; // an invitation that was accepted or withdrawn: its address is not in the log
   return place ? html`<a class="wrap" href=${href(place + detail.id)}>${text}</a>` : html`<span class=${text === detail.id ? "mono" : "wrap"}>${text}</span>`;
 }
 
