@@ -1,5 +1,6 @@
 """Webhooks in the console: create, test, read the exact exchange, check the signature, replay."""
 
+import json
 import re
 
 from playwright.async_api import expect
@@ -36,7 +37,11 @@ async def test_an_endpoint_is_created_tested_and_its_signature_checked(page: Con
         await expect(shown.get_by_role("figure", name="Answer to attempt 1")).to_contain_text(
             "X-Trace: <script>alert(1)</script>"
         )
-        await expect(shown.get_by_role("figure", name="Body as posted")).to_have_text(receiver.got[0].body.decode())
+        body_shown = shown.get_by_role("figure", name="Body as posted")
+        await expect(body_shown).to_contain_text('"type": "webhook.test"')
+        assert json.loads(await body_shown.locator("code").inner_text()) == json.loads(receiver.got[0].body)
+        await shown.get_by_role("button", name="Copy: Body as posted").click()
+        assert await shown.evaluate("navigator.clipboard.readText()") == receiver.got[0].body.decode()
         await shown.get_by_role("button", name="Check the signature").click()
         checker = shown.get_by_role("dialog", name="Check a signature")
         await checker.get_by_label("Signing secret").fill(secret)

@@ -4,7 +4,7 @@ import { go, useAskedForNew } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Button, Empty, Menu, PageHead, SecretDialog } from "../core/ui.js";
 import { Table } from "../core/table.js";
-import { html, useState } from "../core/view.js";
+import { html, shortUrl, useState } from "../core/view.js";
 import { shellWord } from "../parts/snippets.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton, typesInWords } from "../parts/webhook_form.js";
 import { HealthChip, LastResponse, successShare } from "../parts/webhook_health.js";
@@ -47,9 +47,9 @@ function columns(setOpen) {
     { text: "Delete", icon: "trash-2", danger: true, onSelect: () => setOpen({ kind: "delete", row }) },
   ];
   return [
-    { title: "URL", cell: (row) => html`<span class="wrap">${row.url}</span>${row.description && html`<div class="small soft wrap">${row.description}</div>`}` },
+    { title: "URL", cell: (row) => html`<span class="cut url" title=${row.url}>${shortUrl(row.url, 56)}</span>${row.description && html`<div class="small soft wrap">${row.description}</div>`}` },
     { title: "Events", cell: (row) => html`<span title=${row.eventTypes.join(", ")}>${typesInWords(row.eventTypes)}</span>${filtersInWords(row) && html`<div class="small soft wrap">${filtersInWords(row)}</div>`}` },
-    { title: "State", cell: (row) => html`<${HealthChip} health=${row.health} />` },
+    { title: "State", narrow: "bare", cell: (row) => html`<${HealthChip} health=${row.health} />` },
     { title: "Delivered, 24 h", end: true, cell: (row) => successShare(row.health) },
     { title: "Last response", cell: (row) => html`<${LastResponse} last=${row.health.lastResponse} />` },
     { title: "Test", hideTitle: true, button: true, end: true, cell: (row) => html`<${TestButton} row=${row} />` },

@@ -6,11 +6,19 @@ import { closest, differences, mistakes, relativeName, suffixes } from "./compar
 // DNS hosts whose form wants the whole name; the others append the zone to what is entered.
 const WHOLE_NAME = ["Google Cloud DNS", "Google"];
 
+/** Return how names are shown at first: as the DNS host expects them, relative to the shortest possible zone if it is unknown. */
+export const usualZone = (domain, dnsHost) => (WHOLE_NAME.includes(dnsHost) ? "full" : suffixes(domain).at(-1));
+
 /** The choice of how names are shown: "full", or a zone to which they are relative. */
-export function ZoneChoice({ domain, dnsHost, value, onValue }) {
+export function ZoneChoice({ domain, value, onValue }) {
   const options = [["full", "Full names"], ...suffixes(domain).map((zone) => [zone, `Relative to ${zone}`])];
+  return html`<div class="zone-choice"><${SelectField} label="Record names" value=${value} onValue=${onValue} options=${options} /></div>`;
+}
+
+/** What the DNS host expects of names. */
+export function ZoneHint({ dnsHost }) {
   const hint = dnsHost ? `Your DNS is at ${dnsHost}, which expects ${WHOLE_NAME.includes(dnsHost) ? "full names" : "names relative to the zone"}.` : "Most DNS providers expect names relative to the zone and add the zone themselves.";
-  return html`<div class="zone-choice"><${SelectField} label="Record names" value=${value} onValue=${onValue} options=${options} hint=${hint} /></div>`;
+  return html`<p class="small soft zone-hint">${hint}</p>`;
 }
 
 const TTL_S = 3600;

@@ -5,7 +5,7 @@ import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, Confirm, COPY_REFUSED, CopyLine, copyText, Dialog, ErrorNote, Facts, fieldError, Form, Menu, Notice, PageHead, Skeleton, TextField, Time, toast } from "../core/ui.js";
 import { duration, html, useEffect, useRef, useState } from "../core/view.js";
 import { CloudflareDialog } from "./domain_cloudflare.js";
-import { DmarcAdvice, RecordTable, zoneFile, ZoneChoice } from "./domain_records.js";
+import { DmarcAdvice, RecordTable, usualZone, zoneFile, ZoneChoice, ZoneHint } from "./domain_records.js";
 
 const FIRST_WAIT_MS = 10_000;
 const MAX_WAIT_MS = 300_000;
@@ -23,7 +23,8 @@ export function Domain({ id, service }) {
 
 function DomainView({ domain, dnsHost, local, onChange }) {
   const [open, setOpen] = useState(null);
-  const [form, setForm] = useState("full");
+  const [chosen, setForm] = useState(null);
+  const form = chosen ?? usualZone(domain.name, dnsHost);
   const checks = useChecks(domain, onChange);
   const close = () => setOpen(null);
   const items = [
@@ -32,14 +33,15 @@ function DomainView({ domain, dnsHost, local, onChange }) {
     { text: "Delete domain", icon: "trash-2", danger: true, why: checks.why, onSelect: () => setOpen("delete") },
   ];
   const actions = html`<${Button} icon="refresh-cw" role="member" busy=${checks.busy} onClick=${checks.now}>Check now<//><${Menu} label="More actions" items=${items} />`;
-  return html`<${PageHead} title=${domain.name} back=${["/domains", "Domains"]} chip=${html`<${Chip}>${domain.status}<//>`} actions=${actions} />
+  return html`<${PageHead} title=${domain.name} back=${["/domains", "Domains"]} chip=${html`<${Chip}>${domain.status}<//>`} actions=${actions} lead=${html`<${LastCheck} domain=${domain} checks=${checks} />`} />
     <div class="stack">
-      <${Standing} domain=${domain} checks=${checks} local=${local} />
+      <${Standing} domain=${domain} local=${local} />
       <${ErrorNote} error=${checks.error} retry=${checks.now} />
-      <div class="toolbar">
-        <${ZoneChoice} domain=${domain.name} dnsHost=${dnsHost} value=${form} onValue=${setForm} />
+      <div class="toolbar zone-line">
+        <${ZoneChoice} domain=${domain.name} value=${form} onValue=${setForm} />
         <${Button} icon="copy" onClick=${() => copyAll(domain.records)}>Copy all records<//>
         ${(dnsHost === null || dnsHost === "Cloudflare") && html`<${Button} kind=${dnsHost ? "primary" : "plain"} icon="plug" role="member" onClick=${() => setOpen("cloudflare")}>Publish at Cloudflare<//>`}
+        <${ZoneHint} dnsHost=${dnsHost} />
       </div>
       <${Records} domain=${local ? simulated(domain) : domain} zone=${form} />
       <${Signing} signing=${domain.signing} domain=${domain} />
@@ -94,18 +96,21 @@ function useChecks(domain, onChange) {
   return { now, busy, error, nextAt: done || why ? null : nextAt, done, why };
 }
 
-/** The state of the domain in a sentence, and when it is checked again. */
-function Standing({ domain, checks, local }) {
-  const required = domain.records.filter((one) => one.required);
-  const left = required.filter((one) => one.status !== "ok").length;
+/** When the records were checked, and when they are checked again. */
+function LastCheck({ domain, checks }) {
+  return html`Last check: <${Time} at=${domain.lastCheckedAt} relative />.${" "}
+    ${checks.busy ? html`<span role="status">Checking.</span>` : checks.nextAt !== null && html`<${Countdown} until=${checks.nextAt} />`}`;
+}
+
+/** The state of the domain in a sentence. */
+function Standing({ domain, local }) {
+  const required = domain.records.filter((one) => one.required).length;
   const sentence = {
     verified: ["good", "This domain can send.", "Its signing key is published. The records are rechecked automatically."],
-    pending: ["info", "This domain can't send yet.", `Publish the ${required.length === 1 ? "required record" : `${required.length} required records`} below at your DNS provider. Changes can take from minutes to hours to appear.`],
+    pending: ["warn", "This domain can't send yet.", `Publish the ${required > 1 ? `${required} required records` : "required record"} below at your DNS provider. Changes can take from minutes to hours to appear.`],
     failed: ["bad", "This domain can't send any more.", "Its required record is missing or wrong. Publish it again."],
   }[domain.status];
-  return html`<${Notice} tone=${sentence[0]} title=${sentence[1]}>${sentence[2]}${" "}
-    <span class="soft">Last check: <${Time} at=${domain.lastCheckedAt} relative />.</span>${" "}
-    ${checks.busy ? html`<span role="status" class="soft">Checking.</span>` : checks.nextAt !== null && html`<${Countdown} until=${checks.nextAt} left=${left} />`}
+  return html`<${Notice} tone=${sentence[0]} title=${sentence[1]}>${sentence[2]}
     ${domain.notice && html`<div>${domain.notice}</div>`}
     ${local && html`<div class="note">Local mode: the built-in DNS server acts as if every record were published, so domains can send immediately.</div>`}
   <//>`;
@@ -114,7 +119,7 @@ function Standing({ domain, checks, local }) {
 function Countdown({ until }) {
   const [now, setNow] = useState(Date.now());
   useInterval(() => setNow(Date.now()), 1000);
-  return html`<span class="soft numeric">Next automatic check in ${duration(Math.max(0, Math.ceil((until - now) / 1000)) * 1000)}.</span>`;
+  return html`<span class="numeric">Next automatic check in ${duration(Math.max(0, Math.ceil((until - now) / 1000)) * 1000)}.</span>`;
 }
 
 /** The records: the required one, the recommended ones, the rest folded. A key that comes or goes is shown with the required one. */
@@ -123,8 +128,8 @@ function Records({ domain, zone }) {
   const first = domain.records.filter((one) => one.required || rotating.some((start) => one.host.startsWith(start)));
   const second = domain.records.filter((one) => ["return_path", "dmarc"].includes(one.purpose));
   const rest = domain.records.filter((one) => !first.includes(one) && !second.includes(one));
-  return html`<${Card} flush title="Required: signing key (DKIM)"><p class="card-body soft">${domain.status === "verified" ? "Mailbox providers use this key to verify the signature of your email." : "The domain can send when this record is found."}</p>
-      <${RecordTable} label="Required records" records=${first} zone=${zone} /><//>
+  return html`<${Card} flush title="Required: signing key (DKIM)"><p class="card-body soft">Mailbox providers use this key to verify the signature of your email.</p>
+      <${RecordTable} label="Required records" records=${domain.status === "verified" ? first : first.map((one) => ({ ...one, note: null }))} zone=${zone} /><//>
     ${second.length > 0 && html`<${Card} flush title="Recommended: return path and DMARC"><p class="card-body soft">These let your email pass SPF and DMARC for your own domain. The DMARC record is a suggestion; any DMARC policy works.</p>
       <${RecordTable} label="Recommended records" records=${second.map((one) => ({ ...one, note: null }))} zone=${zone} /><//>`}
     ${rest.length > 0 && html`<details class="card"><summary class="card-body">More records (${rest.length}): second signature, receiving email, TLS reports</summary><${RecordTable} label="More records" records=${rest} zone=${zone} notes /></details>`}`;

@@ -4,6 +4,7 @@ import { href } from "../core/router.js";
 import { Button, Card, Chip, Code, CopyLine, ErrorNote, Facts, Notice, Skeleton, Time, toast } from "../core/ui.js";
 import { duration, html, plural, undirected, useEffect, useState } from "../core/view.js";
 import { SignatureChecker } from "./signature_checker.js";
+import { DeliveryChip } from "./webhook_health.js";
 
 const PENDING_POLL_MS = 2000;
 const SIGNATURE = "Service-Signature";
@@ -28,7 +29,7 @@ export function DeliveryDetail({ endpoint, id, onReplayed, onClose }) {
   return html`<${Card} title=${delivery.type ?? "Delivery"} actions=${actions}><div class="stack">
     <${ErrorNote} error=${state.error} />
     <${Facts} items=${[
-      ["State", html`<${Chip}>${delivery.state}<//>`],
+      ["State", html`<${DeliveryChip} delivery=${delivery} />`],
       ["Delivery id", html`<${CopyLine} text=${delivery.id} />`],
       ["Event", html`<${Time} at=${delivery.createdAt} />`],
       delivery.recipient && ["Recipient", html`<span class="wrap">${delivery.recipient}</span>`],
@@ -37,11 +38,20 @@ export function DeliveryDetail({ endpoint, id, onReplayed, onClose }) {
       delivery.nextAttemptAt && ["Next try", html`<${Time} at=${delivery.nextAttemptAt} relative />`],
       delivery.error && ["Last error", html`<span class="bad">${delivery.error}</span>`],
     ]} />
-    ${body === null ? html`<${Notice} tone="warn">The event is older than your plan's retention, so its body can't be shown.<//>` : html`<section class="stack-tight"><div class="row-wide"><h3>Body of every attempt</h3><span class="soft small">${plural(new TextEncoder().encode(body).length, "byte")}</span></div><${Code} text=${body} label="Body as posted" /></section>`}
+    ${body === null ? html`<${Notice} tone="warn">The event is older than your plan's retention, so its body can't be shown.<//>` : html`<section class="stack-tight"><div class="row-wide"><h3>Body of every attempt</h3><span class="soft small">${plural(new TextEncoder().encode(body).length, "byte")}, indented here, copied as posted</span></div><${Code} text=${indented(body)} copied=${body} label="Body as posted" /></section>`}
     ${exchanges.length === 0 && html`<p class="soft">No attempt has been made yet.</p>`}
     ${[...exchanges].reverse().map((one) => html`<${Attempt} key=${`${one.attempt} ${one.url}`} exchange=${one} attempt=${delivery.attempts.findLast((other) => other.attempt === one.attempt)} onCheck=${body !== null && (() => setChecking({ header: headerOf(one), body }))} />`)}
   </div><//>
   ${checking && html`<${SignatureChecker} header=${checking.header} body=${checking.body} onClose=${() => setChecking(null)} />`}`;
+}
+
+/** Return a body with one field per line; a body that is no JSON as it is. */
+function indented(body) {
+  try {
+    return JSON.stringify(JSON.parse(body), null, 2);
+  } catch {
+    return body;
+  }
 }
 
 const headerOf = (exchange) => exchange.requestHeaders?.find((one) => one.name === SIGNATURE)?.value ?? "";

@@ -4,7 +4,13 @@ import { html, number, percent, plural, serviceNow } from "../core/view.js";
 
 /** The state of an endpoint; one that fails says since when. */
 export function HealthChip({ health }) {
-  return html`<span><${Chip}>${health.state}<//>${health.state === "failing" && health.failingSince && html` <span class="small soft nowrap">since <${Time} at=${health.failingSince} /></span>`}</span>`;
+  return html`<span><${Chip}>${health.state}<//>${health.state === "failing" && health.failingSince && html` <span class="small soft nowrap">since <${Time} at=${health.failingSince} minute /></span>`}</span>`;
+}
+
+/** The state of a delivery: one that failed and is tried again says so. */
+export function DeliveryChip({ delivery: { state, attempt, attempts } }) {
+  const isRetried = state === "pending" && (attempt ?? attempts?.length) > 0;
+  return isRetried ? html`<${Chip} tone="warn">retrying<//>` : html`<${Chip}>${state}<//>`;
 }
 
 /** Return the share of delivered posts of the last 24 hours; a dash without posts. */
@@ -33,5 +39,5 @@ export function endpointFigures({ eventTypes, health }) {
 export function FailingNotice({ health, children }) {
   if (health.state !== "failing") return null;
   const { lastResponse: last, failingSince } = health;
-  return html`<${Notice} tone="bad" title="Posts to this endpoint are failing." action=${html`<div class="row">${children}</div>`}>${failingSince && html`No post has succeeded since <${Time} at=${failingSince} />. `}${last?.error && html`The last one: <q>${last.error}</q>. `}Waybill retries each event and keeps it. Fix your server, send a test, then replay the failed deliveries.<//>`;
+  return html`<${Notice} tone="bad" title="Posts to this endpoint are failing." action=${html`<div class="row">${children}</div>`}>${failingSince && html`No post has succeeded since <${Time} at=${failingSince} minute />. `}${last?.error && html`The last one: <q>${last.error}</q>. `}Waybill retries each event and keeps it. Fix your server, send a test, then replay the failed deliveries.<//>`;
 }

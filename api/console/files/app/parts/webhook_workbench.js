@@ -3,10 +3,10 @@ import { call, useAction, useCall, usePages } from "../core/api.js";
 import { go, location, setQuery } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
 import { Button, Card, Chip, CopyLine, Dialog, Empty, ErrorNote, Facts, fieldError, Figures, Form, Menu, Notice, PageHead, SelectField, Skeleton, TextField, Time, toast } from "../core/ui.js";
-import { classes, html, instant, localTime, number, serviceNow, undirected, useRef, useState } from "../core/view.js";
+import { classes, html, instant, localTime, number, serviceNow, shortUrl, undirected, useRef, useState } from "../core/view.js";
 import { EVENT_TYPES } from "./webhook_event_types.js";
 import { DeliveryDetail } from "./webhook_exchange.js";
-import { endpointFigures, FailingNotice } from "./webhook_health.js";
+import { DeliveryChip, endpointFigures, FailingNotice } from "./webhook_health.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton } from "./webhook_form.js";
 
 const loadChecker = () => import("./signature_checker.js");
@@ -48,8 +48,9 @@ function Workbench({ row, reload }) {
     setQuery({ delivery: reply.id });
     deliveries.reload({ keep: true });
   };
-  const actions = html`<${TestButton} row=${row} onDone=${tested} /><${Button} icon="pencil" role="member" onClick=${() => setOpen("edit")}>Edit<//><${Menu} label="More actions" items=${items} />`;
-  return html`<${PageHead} title=${row.url} lead=${row.description || undefined} back=${["/webhooks", "Webhooks"]} chip=${html`<${Chip}>${row.health.state}<//>`} actions=${actions} />
+  const failing = row.health.state === "failing"; // then the notice below has the button of the test
+  const actions = html`${!failing && html`<${TestButton} row=${row} onDone=${tested} />`}<${Button} icon="pencil" role="member" onClick=${() => setOpen("edit")}>Edit<//><${Menu} label="More actions" items=${items} />`;
+  return html`<${PageHead} title=${shortUrl(row.url, 60)} lead=${row.description || undefined} back=${["/webhooks", "Webhooks"]} chip=${html`<${Chip}>${row.health.state}<//>`} actions=${actions} />
     <div class="stack">
       <${FailingNotice} health=${row.health}><${TestButton} row=${row} onDone=${tested} /><${Button} icon="rotate-ccw" role="member" onClick=${() => setOpen("replay failed")}>Replay failed<//><//>
       ${row.status === "disabled" && html`<${Notice} tone="warn" title="The endpoint is disabled.">Someone on your team or an API key disabled it. It gets no new events. Edit it to activate it again, then fetch what it missed from <code>GET /v1/events</code>.<//>`}
@@ -72,6 +73,7 @@ function Workbench({ row, reload }) {
 /** Return the facts of an endpoint that its figures don't show. */
 function factsOf(row) {
   return [
+    ["URL", html`<${CopyLine} text=${row.url} />`],
     row.domains.length > 0 && ["Domains", html`<span class="wrap">${row.domains.join(", ")}</span>`],
     row.streams.length > 0 && ["Streams", html`<span class="wrap">${row.streams.join(", ")}</span>`],
     row.headerNames.length > 0 && ["Headers", html`<span class="wrap mono">${row.headerNames.join(", ")}</span>`],
@@ -116,7 +118,7 @@ function DeliveryList({ state, chosen, filtered, row, onTested }) {
   return html`<div class="card">
     <${ErrorNote} error=${error} retry=${reload} />
     <ul aria-label="Deliveries">${rows.map((one) => html`<li key=${one.id}><button type="button" class="delivery-pick" aria-current=${one.id === chosen ? "true" : undefined} onClick=${() => setQuery({ delivery: one.id })}>
-      <span class="row-wide"><span class="strong">${one.type ?? "event no longer stored"}</span><${Chip}>${one.state}<//></span>
+      <span class="row-wide"><span class="strong">${one.type ?? "event no longer stored"}</span><${DeliveryChip} delivery=${one} /></span>
       <span class="row-wide soft small"><${Time} at=${one.createdAt} /><span class=${classes("numeric", one.state === "failed" && "bad")}>${outcome(one)}</span></span>
       ${one.recipient && html`<span class="cut small" title=${`${one.recipient}: ${one.subject}`}>${one.recipient}<span class="soft"> · ${undirected(one.subject) || "(no subject)"}</span></span>`}</button></li>`)}</ul>
     <div class="table-foot"><span>${number(rows.length)} shown</span>${next && html`<${Button} busy=${loading} onClick=${next}>Show more<//>`}</div>
