@@ -110,13 +110,13 @@ function EditorPage({ id, saved }) {
   };
   const actions = html`${id && html`<${Button} icon="mail" role="member" onClick=${() => setDialog("test")}>Send a test<//>`}<${Button} kind="primary" role="member" busy=${saving.busy} why=${changed || !id ? null : "No changes to save."} onClick=${() => submit()}>${id ? "Save" : "Create template"}<//>${id && html`<${Menu} label="More actions" kind="plain" items=${menuOf(id, setDialog)} />`}`;
   const sample = () => ({ variables: filled(namesBeside(allNames(base, layout), data, variables), samples, variables), data });
-  return html`<${PageHead} title=${id ? base.name ?? id : "New template"} back=${BACK} lead=${id ? `Version ${base.version}. Saving makes version ${base.version + 1}, which new sends use at once; accepted messages and started broadcasts keep theirs.` : CONTENT} actions=${actions} />
+  return html`<${PageHead} title=${id ? base.name ?? id : "New template"} back=${BACK} lead=${id ? html`Version ${base.version}.<span class="wide-only"> Saving makes version ${base.version + 1}, which new sends use at once; accepted messages and started broadcasts keep theirs.</span>` : CONTENT} actions=${actions} />
     <div class="stack">
       ${newer && html`<${Notice} tone="warn" title=${`Somebody saved version ${newer.version} while you edited version ${base.version}.`} action=${html`<${Button} onClick=${() => setDialog("conflict")}>Compare<//>`}>Your changes are still here, but not saved.<//>`}
       ${!newer && html`<${ErrorNote} error=${saving.error} fields=${FIELDS.filter((field) => field !== "variables")} />`}
       <div class="columns">
         ${!id && html`<${TextField} label="Id" value=${draft.id} onValue=${(value) => set({ id: value })} placeholder="receipt" error=${wrong("id")} hint="Sends use this id. Lower-case letters, digits and hyphens. Leave blank to generate one from the name." />`}
-        <${TextField} label="Name" maxlength="120" placeholder=${id ?? undefined} value=${draft.name} onValue=${(name) => set({ name })} error=${wrong("name")} hint="Shown in the console. Optional." />
+        <${TextField} label="Name" maxlength="120" placeholder=${id ?? undefined} value=${draft.name} onValue=${(name) => set({ name })} error=${wrong("name")} hint=${id ? null : "Shown in the console. Optional."} />
         <${TextField} label="Subject" maxlength="998" value=${draft.subject} onValue=${(subject) => set({ subject })} error=${wrong("subject")} />
         ${!draft.blocks && html`<${LayoutField} value=${draft.layout} onValue=${(value) => set({ layout: value })} error=${wrong("layout")} />`}
       </div>

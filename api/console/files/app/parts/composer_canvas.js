@@ -2,7 +2,7 @@
 import { Button, Icon, Menu } from "../core/ui.js";
 import { classes, html } from "../core/view.js";
 import { TextInPlace } from "./composer_field.js";
-import { parsed } from "./composer_markup.js";
+import { parsed, withSections } from "./composer_markup.js";
 import { inWords, KINDS } from "./composer_state.js";
 
 export const LOOK = { accent: "#2450d8", background: "#f4f5f7", surface: "#ffffff", text: "#1c1f24", font: "sans", width: 600 };
@@ -130,10 +130,11 @@ function Marked({ text, accent }) {
   const drawn = (piece, at) => {
     if (piece.kind === "text") return piece.text;
     if (piece.kind === "field") return html`<span key=${at} class="cp-field">${piece.text}</span>`;
-    const inner = piece.pieces.map(drawn);
+    if (piece.kind === "section") return html`<span key=${at} class="cp-section" title=${piece.text}>${piece.label}</span>`;
+    const inner = withSections(piece.pieces).map(drawn);
     if (piece.kind === "bold") return html`<strong key=${at}>${inner}</strong>`;
     if (piece.kind === "italic") return html`<em key=${at}>${inner}</em>`;
     return html`<span key=${at} class="cp-link" style=${{ color: accent }} title=${piece.url}>${inner}</span>`;
   };
-  return html`${parsed(text).map(drawn)}`;
+  return html`${withSections(parsed(text)).map(drawn)}`;
 }

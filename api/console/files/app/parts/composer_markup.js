@@ -53,6 +53,31 @@ function closing(rest, mark) {
   return -1;
 }
 
+const SECTION = /^\{\{([#^/])\s*([\w.-]+)\s*\}\}$/;
+
+/**
+ * Return the pieces with the tags of sections as {kind: "section", text, label}: "if name", "else", "end"; a section that
+ * may be a list is "section items". The end before an "else" is left out.
+ */
+export function withSections(pieces) {
+  const tagOf = (piece) => (piece?.kind === "field" && SECTION.exec(piece.text)) || [];
+  const uses = (name) => pieces.some((piece) => piece.kind === "field" && [`{{${name}}}`, `{{^${name}}}`].includes(piece.text));
+  const nextTag = (at) => tagOf(pieces.slice(at + 1).find((piece) => piece.kind !== "text" || piece.text.trim()));
+  const closed = new Set(); // the names whose end stands before an "else"
+  return pieces.flatMap((piece, at) => {
+    const [, sign, name] = tagOf(piece);
+    if (!sign) return [piece];
+    const [, nextSign, nextName] = nextTag(at);
+    if (sign === "/" && nextSign === "^" && nextName === name) {
+      closed.add(name);
+      return [];
+    }
+    const isElse = sign === "^" && closed.delete(name);
+    const label = sign === "/" ? "end" : isElse ? "else" : sign === "^" ? `if no ${name}` : uses(name) ? `if ${name}` : `section ${name}`;
+    return [{ kind: "section", text: piece.text, label }];
+  });
+}
+
 /** Return [text, from, to] with the selected part between marks, or without them if it has them. */
 export function marked(text, from, to, mark) {
   const size = mark.length;

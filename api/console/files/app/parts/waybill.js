@@ -1,7 +1,7 @@
 // The waybill of a message as a timeline: each event, each attempt with its SMTP conversation, what it means.
 import { useCall } from "../core/api.js";
 import { breakable, Button, Chip, Icon, Time } from "../core/ui.js";
-import { classes, dateTime, duration, html, useState } from "../core/view.js";
+import { classes, dateTime, duration, html, plural, useState } from "../core/view.js";
 import { attemptMs, eventTitle, explained, stepName, whose } from "./explain.js";
 import { AttemptWait } from "./waits.js";
 
@@ -10,10 +10,47 @@ const TONES = { delivered: "good", deferred: "warn", bounced: "bad", failed: "ba
 // Shown in their own places, or of no use to a reader.
 const PLACED = new Set(["recipient", "scope", "class", "smtp_code", "enhanced_code", "diagnostic", "mx", "tls", "attempt", "conversation", "iana_class", "to_domain", "next_attempt_at", "plaintext", "simulated", "suppressed", "late", "waits", "fair_share"]);
 
-/** All events in order, with the waiting times of attempts; `only` limits them to one recipient (address) and its domain. */
+/** All events in order, with the waiting times of attempts; `only` limits them to one recipient (address) and its domain. Repeated deferrals are folded. */
 export function Waybill({ events, waits = [], only = null }) {
+  const [all, setAll] = useState(false);
   const shown = only ? events.filter((one) => concerns(one, only)) : events;
-  return html`<ol class="waybill">${shown.map((event, at) => html`<${Entry} key=${event.id} event=${event} before=${shown[at - 1]} wait=${waits.find((one) => one.eventId === event.id)} />`)}</ol>`;
+  const folds = all ? new Map() : repeats(shown);
+  const hidden = new Set([...folds.values()].flat());
+  const summary = deliveredIn(shown);
+  return html`${summary && html`<p class="waybill-summary">${summary}</p>`}<ol class="waybill">${shown.map((event, at) => html`${folds.has(at) && html`<li key="fold ${at}" class="waybill-entry"><span class="waybill-mark"><${Icon} name="ellipsis" size=${14} /></span><button type="button" class="link-button" onClick=${() => setAll(true)}>Show ${plural(folds.get(at).filter((one) => shown[one].type === "deferred").length, "more attempt")} with the same reply</button></li>`}
+    ${!hidden.has(at) && html`<${Entry} key=${event.id} event=${event} before=${shown[at - 1]} wait=${waits.find((one) => one.eventId === event.id)} />`}`)}</ol>`;
+}
+
+/**
+ * Return what is folded of deferrals in a row with the same reply: all between the first and the last with its attempt,
+ * as a map of the first folded place to all folded places.
+ */
+export function repeats(events) {
+  const reply = ({ detail: { recipient, smtp_code: code, enhanced_code: enhanced, class: kind } }) => JSON.stringify([recipient, code, enhanced, kind]);
+  const runs = [];
+  let run = [];
+  for (const [at, event] of events.entries()) {
+    if (event.type === "attempted") continue;
+    if (event.type === "deferred" && run.length && reply(events[run[0]]) === reply(event)) run.push(at);
+    else {
+      runs.push(run);
+      run = event.type === "deferred" ? [at] : [];
+    }
+  }
+  const long = [...runs, run].filter((one) => one.length > 2);
+  return new Map(long.map((one) => [one[0] + 1, Array.from({ length: one.at(-2) - one[0] }, (_, more) => one[0] + 1 + more)]));
+}
+
+const ORDINALS = { one: "st", two: "nd", few: "rd", other: "th" };
+const ordinals = new Intl.PluralRules("en", { type: "ordinal" });
+
+/** Return in a sentence when a message to one recipient was delivered; null for others. */
+export function deliveredIn(events) {
+  const delivered = events.filter((one) => one.type === "delivered");
+  const attempts = events.filter((one) => one.type === "attempted").length;
+  if (delivered.length !== 1 || attempts === 0 || new Set(events.map((one) => one.detail.recipient).filter(Boolean)).size > 1) return null;
+  const took = duration(Date.parse(delivered[0].createdAt) - Date.parse(events[0].createdAt));
+  return `Delivered at the ${attempts === 1 ? "first" : `${attempts}${ORDINALS[ordinals.select(attempts)]}`} attempt, after ${took}.`;
 }
 
 function concerns({ detail }, address) {
