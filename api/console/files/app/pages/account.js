@@ -45,7 +45,7 @@ function Name({ me }) {
 
 function Sending({ me }) {
   const { sending } = me;
-  return html`<${Card} title="Sending"><div class="stack">
+  return html`<${Card} title="Sending" actions=${html`<a href=${href("/account/limits")}>All limits</a>`}><div class="stack">
     <${CapMeter} label="Messages today" used=${sending.sentToday} limit=${sending.dailyLimit} note="Days are UTC days. New accounts start with a small daily limit, which rises as you deliver successfully." />
     <${CapMeter} label="Messages this month" used=${sending.sentThisMonth} limit=${sending.monthlyLimit} note=${`${number(sending.remainingThisMonth)} left until the 1st of next month (UTC).`} />
     <${Facts} items=${[["Requests", `${number(me.requestsPerSecond)} per second for each API key`]]} />

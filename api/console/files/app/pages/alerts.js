@@ -94,8 +94,8 @@ function Rules({ rules, units }) {
     { title: "Rule", width: "34%", cell: (rule) => html`<div><div class="strong">${ruleName(rule.kind)}</div><div class="small soft">${TEXTS[rule.kind]?.[1]}</div></div>` },
     { title: "Now", width: "9rem", cell: (rule) => html`<${Value} rule=${rule} unit=${unitOf(rule)} />` },
     { title: "Fires at", cell: (rule) => html`<div class="nowrap">${ruleValue(rule.threshold, unitOf(rule))}${isRate(rule) && html`<div class="small soft">in ${rule.windowDays === 1 ? "24 hours" : plural(rule.windowDays, "day")}</div>`}</div>` },
-    { title: "State", cell: (rule) => html`<div><${State} rule=${rule} unit=${unitOf(rule)} />${rule.firingSince && html`<div class="small soft nowrap">since <${Time} at=${rule.firingSince} minute /></div>`}</div>` },
-    { title: "Alerts", cell: (rule) => html`<span class="small">${channels(rule)}</span>` },
+    { title: "State", narrow: "aside", cell: (rule) => html`<div><${State} rule=${rule} unit=${unitOf(rule)} />${rule.firingSince && html`<div class="small soft nowrap">since <${Time} at=${rule.firingSince} minute /></div>`}</div>` },
+    { title: "Alerts", narrow: "bare", cell: (rule) => html`<span class="small">${channels(rule)}</span>` },
     { title: "Actions", hideTitle: true, cell: (rule) => html`<${RuleMenu} rule=${rule} onEdit=${() => setEditing(rule)} onRemove=${() => setRemoving(rule)} onTest=${() => setTesting(rule)} onDone=${rules.reload} />` },
   ];
   return html`<${Table} label="Rules" columns=${columns} state=${{ ...rules, rows }} />
