@@ -102,7 +102,7 @@ async def test_a_lost_network_is_said_and_the_page_goes_on_afterwards(page: Cons
     await expect(page.page.get_by_role("alert").first).to_contain_text("The service can't be reached")
     await page.page.context.set_offline(False)
     await page.page.get_by_role("button", name="Create the default rules").first.click()
-    await expect(page.page.get_by_role("heading", name="Bounce rate")).to_be_visible()
+    await expect(page.page.get_by_role("row", name="Bounce rate")).to_be_visible()
     page.forgive("ERR_INTERNET_DISCONNECTED")
 
 
