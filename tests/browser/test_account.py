@@ -1,5 +1,7 @@
 """The account, its people and its money: renaming, inviting, sub-accounts, buying a plan, the log, roles."""
 
+import re
+
 import pytest
 from playwright.async_api import Browser, expect
 
@@ -7,7 +9,7 @@ from engine.base.plans import Plan
 from loadtests.kit.service import Service
 from ops import admin
 from tests.harness.api import Api
-from tests.harness.browser import ConsolePage, ConsoleUser, new_user, opened
+from tests.harness.browser import PHONE, ConsolePage, ConsoleUser, new_user, opened
 from tests.harness.mailed_links import token_mailed
 from tests.harness.people import PASSWORD, make_person
 
@@ -133,12 +135,30 @@ async def test_the_log_is_filtered_verified_and_exported(page: ConsolePage) -> N
     await page.page.get_by_label("Event", exact=True).select_option("domain.verified")
     await expect(page.page.get_by_role("row")).to_have_count(2)  # the head, and one event
     await expect(page.page.get_by_role("row").last).to_contain_text("The operator verified the domain")
-    await page.page.get_by_role("button", name="Details of event").first.click()
+    await page.page.get_by_label("Time", exact=True).select_option("Today")
+    await expect(page.page).to_have_url(re.compile("range=0"))
+    await page.page.get_by_role("cell").last.click(position={"x": 4, "y": 4})  # anywhere in the row
     await expect(page.page.get_by_role("dialog")).to_contain_text("Previous hash")
     await page.page.keyboard.press("Escape")
     async with page.page.expect_download() as saved:
         await page.page.get_by_role("button", name="Export").click()
     assert (await saved.value).suggested_filename.endswith(".ndjson")
+
+
+async def test_a_phone_shows_filters_on_demand_and_the_action_beside_the_title(
+    browser: Browser, service: Service, user: ConsoleUser
+) -> None:
+    async with opened(browser, service.base_url, user, size=PHONE) as page:
+        await page.go("/audit")
+        period = page.page.get_by_label("Time", exact=True)
+        await expect(period).to_have_count(0)
+        await page.page.get_by_role("button", name="Filters").click()
+        await expect(period).to_be_visible()
+        title = await page.page.get_by_role("heading", level=1).bounding_box()
+        action = await page.page.get_by_role("button", name="Export").bounding_box()
+        assert title is not None
+        assert action is not None
+        assert action["y"] < title["y"] + title["height"]
 
 
 async def test_the_log_shows_what_people_did_first_and_in_sentences(

@@ -128,3 +128,22 @@ async def test_a_draft_lists_what_is_left_before_it_is_sent(page: ConsolePage, s
         ["2 contacts in the audience now", f"{user.domain} is verified.", "unsubscribe link", "A test was sent"]
     )
     assert await page.axe() == []
+
+
+async def test_the_result_of_a_broadcast_names_the_addresses_that_bounced(
+    page: ConsolePage, served: Api, user: ConsoleUser
+) -> None:
+    audience = await list_of(served, user, 1)
+    lost = {"email": "bounced@simulator.test", "consent": "signed_up", "lists": [audience]}
+    assert (await served.post("/v1/contacts", user.access.key, lost)).status == 201
+    broadcast = await drafted(served, user, audience)
+    sent = await served.post(f"/v1/broadcasts/{broadcast}/send", user.access.key, {})
+    assert sent.status in {200, 202}, sent
+    await page.go(f"/broadcasts/{broadcast}")
+    result = page.page.get_by_role("region", name="Result")
+
+    await expect(result).to_contain_text("to 2 contacts of Customers.")
+    await expect(result.get_by_role("link", name="bounced@simulator.test")).to_be_visible()
+    await expect(page.page.get_by_role("progressbar")).to_have_count(0)
+    await expect(page.page.get_by_role("region", name="While it was sent")).to_have_count(0)
+    assert await page.axe() == []

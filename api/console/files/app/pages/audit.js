@@ -46,7 +46,7 @@ function Sentence({ row, names }) {
 
 /** Return the period in the address of the page as times of the API. */
 function daysOf({ range, from, until }) {
-  if (range && range !== "own") return { from: startOfDay(localTime(serviceNow()).slice(0, 10), -Number(range)), until: null };
+  if (/^\d+$/.test(range) && RANGES.some(([value]) => value === range)) return { from: startOfDay(localTime(serviceNow()).slice(0, 10), -Number(range)), until: null };
   return { from: startOfDay(from), until: startOfDay(until, 1) };
 }
 
@@ -100,7 +100,7 @@ function About({ row, names }) {
   if (messageId) return html`<a href=${href(`/messages/${messageId}`)}>${detail.recipient ?? "Open message"}</a>`;
   if (detail.id === detail.actor) return null; // people who sign in, join or change their own profile
   const name = [detail.name, detail.url, detail.email, detail.address, detail.recipient, detail.domain].find((one) => typeof one === "string");
-  const place = typeof detail.id === "string" && (row.type.startsWith("template.") ? "/templates/" : PLACES[detail.id.split("_")[0]]);
+  const place = typeof detail.id === "string" && (row.type.startsWith("template.") && names.has(detail.id) ? "/templates/" : PLACES[detail.id.split("_")[0]]);
   const known = name ?? names.get(detail.id) ?? detail.id ?? "";
   const text = /^https?:/.test(known) ? shortUrl(known) : cut(known, 60);
   if (!text || text.startsWith("ivt_")) return null; // an invitation that was accepted or withdrawn: its address is not in the log
