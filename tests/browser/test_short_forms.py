@@ -81,7 +81,8 @@ async def test_the_sentence_of_a_delivery_counts_the_attempts(page: ConsolePage)
     [
         (["{{#name}}", "{{name}}", "{{/name}}", "{{^name}}", "{{/name}}"], ["if name", "{{name}}", "else", "end"]),
         (["{{^name}}", "{{/name}}"], ["if no name", "end"]),
-        (["{{#items}}", "{{title}}", "{{/items}}"], ["section items", "{{title}}", "end"]),
+        (["{{#items}}", "{{title}}", "{{/items}}"], ["repeat items", "{{title}}", "end"]),
+        (["{{#has_items}}", "{{/has_items}}"], ["if has_items", "end"]),
     ],
 )
 async def test_the_canvas_shows_sections_as_words(page: ConsolePage, tags: list[str], labels: list[str]) -> None:

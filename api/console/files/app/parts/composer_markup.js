@@ -53,11 +53,12 @@ function closing(rest, mark) {
   return -1;
 }
 
+const PLURAL = /^(?!(is|has|show)[_.-])\w.*[^s]s$/;
 const SECTION = /^\{\{([#^/])\s*([\w.-]+)\s*\}\}$/;
 
 /**
- * Return the pieces with the tags of sections as {kind: "section", text, label}: "if name", "else", "end"; a section that
- * may be a list is "section items". The end before an "else" is left out.
+ * Return the pieces with the tags of sections as {kind: "section", text, label}: "if name", "else", "end". By its name alone
+ * a list is told from a condition: a plural is "repeat items". The end before an "else" is left out.
  */
 export function withSections(pieces) {
   const tagOf = (piece) => (piece?.kind === "field" && SECTION.exec(piece.text)) || [];
@@ -73,7 +74,7 @@ export function withSections(pieces) {
       return [];
     }
     const isElse = sign === "^" && closed.delete(name);
-    const label = sign === "/" ? "end" : isElse ? "else" : sign === "^" ? `if no ${name}` : uses(name) ? `if ${name}` : `section ${name}`;
+    const label = sign === "/" ? "end" : isElse ? "else" : sign === "^" ? `if no ${name}` : PLURAL.test(name) && !uses(name) ? `repeat ${name}` : `if ${name}`;
     return [{ kind: "section", text: piece.text, label }];
   });
 }
