@@ -83,6 +83,7 @@ async def test_the_sentence_of_a_delivery_counts_the_attempts(page: ConsolePage)
         (["{{^name}}", "{{/name}}"], ["if no name", "end"]),
         (["{{#items}}", "{{title}}", "{{/items}}"], ["repeat items", "{{title}}", "end"]),
         (["{{#has_items}}", "{{/has_items}}"], ["if has_items", "end"]),
+        (["{{#status}}", "{{/status}}"], ["if status", "end"]),
     ],
 )
 async def test_the_canvas_shows_sections_as_words(page: ConsolePage, tags: list[str], labels: list[str]) -> None:

@@ -53,7 +53,7 @@ function closing(rest, mark) {
   return -1;
 }
 
-const PLURAL = /^(?!(is|has|show)[_.-])\w.*[^s]s$/;
+const PLURAL = /^(?!(is|has|show)[_.-])\w.*[^sui]s$/;
 const SECTION = /^\{\{([#^/])\s*([\w.-]+)\s*\}\}$/;
 
 /**
