@@ -58,7 +58,7 @@ class WaitedMessage(Struct, frozen=True):
         """Return the largest difference between the sum of causes and the time that it divides."""
         starts = [self.created_ms, *self.outcomes_ms]
         spans = [end - start for start, end in zip(starts, self.outcomes_ms, strict=False)]
-        sums = [sum(one["causes"].values()) for one in self.waits]
+        sums = [sum(map(int, one["causes"].values())) for one in self.waits]
         if len(sums) != len(spans):
             return 1_000_000
         return max(abs(found - span) for found, span in zip(sums, spans, strict=True))

@@ -6,12 +6,12 @@ import hashlib
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
 from joserfc import jws
-from joserfc.jwk import KeySet
+from joserfc.jwk import KeySet, KeySetSerialization
 
 from api.sdk.runtime.certificates import CertificateError, verify_certificate, verify_log
 from engine.accounts.delivery_certificates import signing, store
@@ -84,6 +84,7 @@ async def test_a_certificate_says_what_happened_to_each_recipient(
     said = said_by(certificate)
     ann, bob, eve = said["recipients"]
     stored = await pool.fetchrow("SELECT seq, hash FROM account_heads WHERE account_id = $1", account.id)
+    assert stored is not None
 
     assert (said["version"], said["message"], said["account"]) == (1, message, account.public_id)
     assert (ann["kind"], ann["outcome"], ann["server"]["host"]) == ("to", "delivered", "mx.people.test")
@@ -103,10 +104,11 @@ async def test_independent_libraries_verify_it(api: Api, account: TestAccount, p
     keys = await keys_of(pool)
     compact = ".".join(certificate[part] for part in ("protected", "payload", "signature"))
 
-    judged = jws.deserialize_compact(compact, KeySet.import_key_set(keys), algorithms=["Ed25519"])
+    judges = KeySet.import_key_set(cast("KeySetSerialization", keys))
+    judged = jws.deserialize_compact(compact, judges, algorithms=["Ed25519"])
     assert json.loads(judged.payload) == said_by(certificate)
     plain = {part: certificate[part] for part in ("protected", "payload", "signature")}
-    whole = jws.deserialize_json(plain, KeySet.import_key_set(keys), algorithms=["Ed25519"])
+    whole = jws.deserialize_json(cast("jws.FlattenedJSONSerialization", plain), judges, algorithms=["Ed25519"])
     assert whole.payload == judged.payload
     assert judged.headers()["typ"] == "waybill-delivery-certificate"
 
@@ -136,7 +138,8 @@ async def test_each_change_of_a_certificate_is_found(api: Api, account: TestAcco
     verify_certificate(certificate, keys)
 
     for name in said:
-        for value in (one for one in (None, "x", [], 7) if one != said[name]):
+        values: tuple[object, ...] = (None, "x", [], 7)
+        for value in (one for one in values if one != said[name]):
             changed = certificate | {"payload": encoded(said | {name: value})}
             assert reason_of(changed, keys) == "signature_mismatch", name
     for place, text in ((0, "A"), (20, "B"), (85, "w")):

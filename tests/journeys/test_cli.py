@@ -115,7 +115,7 @@ async def test_content_that_is_not_retained_is_gone_after_the_delivery(service: 
         return dict(command(service, "message", sent.json["id"], "--json").json)
 
     async def is_delivered() -> bool:
-        return message()["status"] == "delivered"
+        return str(message()["status"]) == "delivered"
 
     await until(is_delivered)
     shown = message()

@@ -53,7 +53,7 @@ async def read_waits(call: Call, query: WaitsQuery) -> WaitsReply:
 def _row(one: WaitFigures, by: WaitGroup) -> WaitsRow:
     is_provider = by is WaitGroup.PROVIDER
     return WaitsRow(
-        provider=one.name if is_provider else UNSET,
+        provider=MailboxProvider(one.name).value if is_provider else UNSET,
         name=NAMES[MailboxProvider(one.name)] if is_provider else UNSET,
         begin=UNSET if is_provider else one.name,
         attempts=one.attempts,

@@ -11,7 +11,7 @@ from engine.accounts.delivery_certificates import signing, statement, store
 from engine.accounts.delivery_certificates.types import SALT_BYTES, CertifiedContent, SignedStatement
 from engine.base import clock
 from engine.base.errors import ErrorType, Refusal
-from engine.base.secrets import Unsealable
+from engine.base.secrets import Pepper, Unsealable
 from engine.base.settings import Settings
 from engine.sending.messages import store as messages
 from engine.store.concurrency_limiter import LARGE_MESSAGES
@@ -27,7 +27,7 @@ async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: 
     """
     row = statement.check(await store.read(pool, account, message))
     content_salt, log_salt = os.urandom(SALT_BYTES), os.urandom(SALT_BYTES)
-    content = await _content(pool, account, message, row.size_bytes, content_salt)
+    content = await _content(pool, settings.pepper, account, message, row.size_bytes, content_salt)
     now = clock.now()
     salts = [os.urandom(SALT_BYTES) for _ in statement.outcomes(row)]
     said, addresses = statement.statement_of(
@@ -47,13 +47,13 @@ async def issue(pool: asyncpg.Pool, settings: Settings, account: UUID, message: 
 
 
 async def _content(
-    pool: asyncpg.Pool, account: UUID, message: UUID, size_bytes: int | None, salt: bytes
+    pool: asyncpg.Pool, pepper: Pepper, account: UUID, message: UUID, size_bytes: int | None, salt: bytes
 ) -> CertifiedContent | None:
     if size_bytes is None:
         return None
     if size_bytes <= LARGE_BYTES:
-        mime = await messages.body(pool, account, message)
+        mime = await messages.body(pool, account, message, pepper=pepper)
         return None if mime is None else statement.content_of(mime, salt)
     async with LARGE_MESSAGES.of(account):
-        mime = await messages.body(pool, account, message)
+        mime = await messages.body(pool, account, message, pepper=pepper)
         return None if mime is None else await asyncio.to_thread(statement.content_of, mime, salt)
