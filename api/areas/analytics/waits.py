@@ -19,7 +19,7 @@ async def read_waits(call: Call, query: WaitsQuery) -> WaitsReply:
     pool, account = call.services.pool, call.account_id
     by = WaitGroup(query.group_by)
     if by is WaitGroup.HOUR and query.days > MAX_HOURS_DAYS:
-        raise invalid("days", f"`days` is {query.days}; `groupBy=hour` takes at most {MAX_HOURS_DAYS}. Use `day`.")
+        raise invalid("days", f"`days` is {query.days}; `groupBy=hour` allows {MAX_HOURS_DAYS} at most. Use `day`.")
     await check_days(call, query.days)
     await delivery.count_rest(pool, account)
     period = rules.period(query.days, clock.now())
