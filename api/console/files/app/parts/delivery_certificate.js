@@ -1,5 +1,5 @@
 // The dialog with a message's delivery certificate: what it proves, and its downloads.
-import { download, useAction } from "../core/api.js";
+import { BASE, download, useAction } from "../core/api.js";
 import { Button, Dialog, ErrorNote, toast } from "../core/ui.js";
 import { html } from "../core/view.js";
 
@@ -17,7 +17,7 @@ export function DeliveryCertificate({ id, onClose }) {
     <p>A signed statement about this message. Anyone can verify it, without this service and after the message is deleted.</p>
     <p><b>It proves</b> that this service handled the message with this content, and what the recipients' mail servers replied.</p>
     <p><b>It doesn't prove</b> that someone read the message, or that it reached the inbox and not the spam folder.</p>
-    <p class="small soft">Addresses are in it as salted digests. The PDF also shows them in clear. <a href="/docs/certificates" target="_blank">How to verify a certificate</a></p>
+    <p class="small soft">Addresses are in it as salted digests. The PDF also shows them in clear. <a href="${BASE}docs/certificates" target="_blank" rel="noopener">How to verify a certificate</a></p>
     <${ErrorNote} error=${error} />
   <//>`;
 }
