@@ -101,6 +101,11 @@ async def fill(pool: asyncpg.Pool) -> TestAccount:
         "INSERT INTO tls_certificates (host, domain_id, sealed_key, due_at) VALUES ('mta-sts.a.test', $1, $2, now())",
         domain, seal(key, b"b", b"mta-sts.a.test"),
     )  # fmt: skip
+    message = ids.uuid7()
+    await pool.execute(
+        "INSERT INTO content_keys (message_id, account_id, sealed_key, hours) VALUES ($1, $2, $3, 0)",
+        message, account.id, MailSealer(PEPPER).seal_apart(message, b"Hi")[1],
+    )  # fmt: skip
     return account
 
 
