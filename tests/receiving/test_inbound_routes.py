@@ -71,7 +71,8 @@ async def test_a_route_has_one_target_and_shows_its_effect(api: Api, account: Te
     assert clock.parse_iso(made["createdAt"]) <= clock.now()
     assert made == {
         "id": made["id"], "address": address["address"], "domain": None, "action": "both", "webhookId": endpoint,
-        "include": ["text", "replyText"], "forwardTo": None, "enabled": True, "effective": "both",
+        "include": ["text", "replyText"], "forwardTo": None, "enabled": True, "retainContent": True,
+        "effective": "both",
         "createdAt": made["createdAt"],
     }  # fmt: skip
     assert await read(api, account, made["id"]) == made
@@ -292,7 +293,9 @@ async def test_changes_keep_what_is_omitted_and_are_recorded(
     assert [(row["type"], orjson.loads(row["payload"])["detail"]) for row in rows] == [
         (
             "inbound_route.created",
-            named | {"action": "webhook", "webhook_id": endpoint, "include": [], "forward_to": None, "enabled": True},
+            named
+            | {"action": "webhook", "webhook_id": endpoint, "include": [], "forward_to": None, "enabled": True}
+            | {"retain_content": True},
         ),
         ("inbound_route.updated", named | {"action": "both"}),
         ("inbound_route.updated", named | {"webhook_id": None, "include": ["text"]}),
