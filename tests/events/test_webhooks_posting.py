@@ -3,6 +3,7 @@
 import asyncio
 import statistics
 from datetime import timedelta
+from typing import NoReturn
 
 import pytest
 
@@ -12,6 +13,7 @@ from engine.delivery.holds import EVERYWHERE, HoldKind
 from engine.events.webhooks import deliveries, rules, store
 from engine.events.webhooks.posting import POLL_S, Poster, PostVerdict, recorded
 from engine.sending import queue_admin
+from engine.store.http_client import HttpClient, resolver_for
 from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.patience import until
@@ -179,6 +181,23 @@ async def test_any_2xx_is_a_delivery(here: World, receiver: Receiver, status: in
 
     [attempt] = await here.attempts(endpoint, event)
     assert attempt.delivered
+
+
+class _FaultyClient(HttpClient):
+    """A client that raises what it never should."""
+
+    async def post(self, *_: object, **__: object) -> NoReturn:
+        raise RuntimeError("a fault of our own")
+
+
+async def test_a_post_that_raises_is_recorded_as_a_failed_attempt(here: World) -> None:
+    endpoint = await here.endpoint("https://hooks.test/")
+    event = await here.event(endpoint.account)
+
+    async with here.posting(_FaultyClient(resolver_for(here.settings))):
+        [attempt] = await here.until_attempts(endpoint, event, 1)
+
+    assert (attempt.delivered, attempt.error) == (False, "the post could not be made")
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308, 400, 401, 403, 409, 429, 500, 503, 599])

@@ -268,7 +268,7 @@ class Poster:
             answer, sent = await self._post(post)
             verdict = judged(answer)
         except Exception:  # noqa: BLE001 - process loop: record it, or it would be retried forever
-            _log.exception("post failed", webhook=str(post.webhook_id), event=str(post.event_id))
+            _log.exception("post failed", webhook=str(post.webhook_id), event_id=str(post.event_id))
             verdict = PostVerdict(delivered=False, status=None, answer=None, error="the post could not be made")
         took_s, now = time.monotonic() - began, clock.monotonic()
         endpoint.answered(delivered=verdict.delivered, took_s=took_s, now=now)
