@@ -1,1 +1,1 @@
-"""Click commands `ops bench`, `ops drill`, `ops hosts` and `ops loadtest`, one module each."""
+"""Click commands `ops bench`, `ops drill`, `ops hosts`, `ops loadtest` and `ops simulate`, one module each."""

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from ops.cli import COMMANDS, cli
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ["bench", "drill", "hosts", "loadtest"]
+TOOLS = ["bench", "drill", "hosts", "loadtest", "simulate"]
 _WITHOUT = """
 import sys
 sys.modules["loadtests"] = None  # as if there were no such folder
