@@ -60,6 +60,7 @@ class ShardMember:
         self._on_release = on_release
         self._on_fenced = on_fenced
         self._releasing: asyncio.TaskGroup
+        self._leaving: set[int] = set()  # shards that are being released
         self._joined = False
         self._first = True
         self._steady_since = 0.0
@@ -108,6 +109,7 @@ class ShardMember:
     def lose_all(self) -> None:
         """Drop all shards, which other members own by now; the next heartbeat joins under a new id."""
         self._ownership.lose()
+        self._leaving.clear()
         if self._joined:
             self._joined = False
             self._on_fenced()
@@ -182,12 +184,16 @@ class ShardMember:
         members = await lease.MEMBERS.fetch(self._pool)
         if self.id not in {row.id for row in members}:
             return
+        leaving = set(self._leaving)  # before the rows are read: they may be released meanwhile
         owners = await lease.OWNERS.fetch(self._pool, self._shards)
         current = {row.shard: str(row.owner) for row in owners if row.alive and row.owner is not None}
         weights, pins = placement.weights_of(members, rules), placement.pins_of(members, rules)
         wanted = assign(self._shards, weights, current, pins=pins, loads=rules.loads)
         mine = {shard for shard, member in wanted.items() if member == str(self.id)}
-        self._hand_over({shard for shard in self.owned if shard not in mine})
+        # The reply to an earlier `take_free` was lost: no other member takes shards that stand under this one's id.
+        unnoticed = {row.shard for row in owners if row.owner == self.id} - self.owned - leaving
+        self._hand_over({shard for shard in self.owned | unnoticed if shard not in mine})
+        await self._gain(unnoticed & mine)
         await self._take({row.shard for row in owners if not row.alive and row.shard in mine})
 
     def _hand_over(self, shards: Collection[int]) -> None:
@@ -195,6 +201,7 @@ class ShardMember:
         if not shards:
             return
         self._ownership.remove(shards)
+        self._leaving.update(shards)
         self._releasing.create_task(self._release(shards))
 
     async def _release(self, shards: Collection[int]) -> None:
@@ -220,6 +227,7 @@ class ShardMember:
                 _log.warning("shards not released yet", error=repr(error))
                 await asyncio.sleep(1)
             else:
+                self._leaving.difference_update(shards)
                 _log.info("shards released", shards=len(shards))
                 return
 
@@ -227,8 +235,11 @@ class ShardMember:
         if not shards:
             return
         rows = await lease.TAKE.records(self._pool, self.id, list(shards))
-        taken = frozenset(row["shard"] for row in rows)
-        if taken:
-            self._ownership.add(taken)
-            _log.info("shards taken", shards=len(taken), owned=len(self.owned))
-            await self._on_gain(taken)
+        await self._gain({row["shard"] for row in rows})
+
+    async def _gain(self, shards: Collection[int]) -> None:
+        """Begin to deliver the mail of shards whose rows name this member."""
+        if shards:
+            self._ownership.add(shards)
+            _log.info("shards taken", shards=len(shards), owned=len(self.owned))
+            await self._on_gain(shards)

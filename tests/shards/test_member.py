@@ -143,6 +143,17 @@ async def test_a_lone_member_takes_every_shard(start: Start, own_pool: asyncpg.P
     assert [tuple(row) for row in owners] == [(alone.member.id, 1)]
 
 
+async def test_a_member_finds_the_shards_that_it_took_without_a_reply(start: Start, own_pool: asyncpg.Pool) -> None:
+    one = start("one")
+    await until(lambda: shared_out(one))
+    before = await epochs(own_pool)
+
+    one.member._ownership.remove({1, 2})  # as if the connection had been lost after the commit
+
+    await until(lambda: shared_out(one))
+    assert await epochs(own_pool) == before
+
+
 async def test_three_members_share_evenly(start: Start) -> None:
     processes = [start(name) for name in "abc"]
 
