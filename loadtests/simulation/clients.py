@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -114,7 +115,7 @@ class Clients:
             raise NoAnswer
         api.process.on_kill.append(broken)
         work = api.process.start(serve())
-        work.add_done_callback(lambda done: answered.done() or done.cancelled() or _fail(answered, done))
+        work.add_done_callback(partial(_fail, answered))
         async with asyncio.timeout(_TIMEOUT_S):
             answer: Accepted | Refusal = await answered
         await asyncio.sleep(self._rng.uniform(*_LATENCY_S))
@@ -135,6 +136,6 @@ class Clients:
 
 
 def _fail(answered: "asyncio.Future[Any]", done: "asyncio.Task[Any]") -> None:
-    error = done.exception()
-    if error is not None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None and not answered.done():
         answered.set_exception(error)

@@ -18,7 +18,7 @@ real_monotonic: Final = time.monotonic
 
 def follow(monotonic: Callable[[], float], unix: Callable[[], float]) -> None:
     """Take monotonic and Unix time from these functions."""
-    _Followed.monotonic, _Followed.unix = staticmethod(monotonic), staticmethod(unix)  # type: ignore[assignment]
+    _Followed.monotonic, _Followed.unix = staticmethod(monotonic), staticmethod(unix)
 
 
 def _monotonic() -> float:

@@ -40,14 +40,14 @@ def install(world: World) -> None:
     random._urandom = octets  # type: ignore[attr-defined]  # noqa: SLF001 - what SystemRandom and `secrets` read
     ids._entropy.clear()  # noqa: SLF001 - drawn before
     _install_time(world)
-    within.__hash__ = lambda self: hash(self.at)  # type: ignore[method-assign,assignment]  # sets of them are iterated
+    patched: Any = within
+    patched.__hash__ = lambda self: hash(self.at)  # sets of them are iterated
     _install_logs(world)
     logging.disable(logging.CRITICAL)
     gc.disable()
-    for module in (site, remote_hosts):
-        module.REST_S = SHORT_PAUSE_S  # type: ignore[attr-defined]
-    pacer.PAUSE_S = SHORT_PAUSE_S
-    timing.AT_ONCE_S = 0  # type: ignore[assignment]  # messages may be scheduled for the next second
+    for module, name in ((site, "REST_S"), (remote_hosts, "REST_S"), (pacer, "PAUSE_S")):
+        vars(module)[name] = SHORT_PAUSE_S
+    vars(timing)["AT_ONCE_S"] = 0  # messages may be scheduled for the next second
 
 
 def prepare_statements() -> None:
@@ -98,7 +98,7 @@ def _install_time(world: World) -> None:
             return world.utc().astimezone(tz)
 
     clocks.follow(lambda: world.now, lambda: _EPOCH_S + world.now - START)
-    clock.datetime = SimulatedDatetime  # type: ignore[misc]
+    vars(clock)["datetime"] = SimulatedDatetime
 
 
 def state_folder(base: Path, seed: int) -> Path:

@@ -63,7 +63,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Return the simulated time."""
         return self._world.now
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Call a function at a simulated time."""
@@ -71,7 +71,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._world.at(when, partial(self._make_ready, handle))
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Call a function after `delay` seconds."""
@@ -88,14 +88,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             answer: Callable[[], None] = partial(future.set_result, func(*args))
         except Exception as error:  # noqa: BLE001 - the caller's
             answer = partial(future.set_exception, error)
-        self.call_later(self._rng.uniform(*_EXECUTOR_S), lambda: future.done() or answer())
+        self.call_later(self._rng.uniform(*_EXECUTOR_S), _unless_done, future, answer)
         return future
 
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """Connect over the simulated network."""
         return await self.network.connect(protocol_factory, host, port)
 
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """Listen on the simulated network."""
         return self.network.listen(protocol_factory, host, port)
 
@@ -142,6 +142,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         self._world.note("loop", f"unhandled: {context['message']} {error!r}")
+
+
+def _unless_done(future: "asyncio.Future[Any]", answer: Callable[[], None]) -> None:
+    if not future.done():
+        answer()
 
 
 def _task(

@@ -20,7 +20,7 @@ from engine.sending.admission import Pending
 from engine.sending.emails.types import Accepted, Prepared
 from engine.store.queries import Query
 from loadtests.simulation.process import current
-from mta.outbound import attempts, deliver, fetch
+from mta.outbound import attempts, deliver
 
 _HEAD_LOCKS: Final = ("FOR NO KEY UPDATE OF a", "FOR NO KEY UPDATE OF h", "FOR NO KEY UPDATE")
 
@@ -75,7 +75,7 @@ def hint_ends_search() -> None:
         return [row for row in await due(connection, shards, **options) if row.message_id not in known]
 
     hints.HintReader.read = noted  # type: ignore[method-assign]
-    fetch.queue.due, fetch.queue.load_hinted = left, loaded  # type: ignore[assignment]
+    vars(queue).update(due=left, load_hinted=loaded)
 
 
 def quota_counted_twice() -> None:

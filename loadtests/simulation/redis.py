@@ -135,7 +135,7 @@ class SimulatedRedis(RedisClient):
         await asyncio.sleep(server.rng.uniform(*_LATENCY_S))
         if server.world.now < server.down_until or (lost and server.rng.random() < 0.5):
             await asyncio.sleep(server.rng.choice((0.0, timeout_s)))
-            server.world.note(_name(), f"redis {commands[0].words[0]}: unavailable")
+            server.world.note(_name(), f"redis {commands[0].words[0]!s}: unavailable")
             raise RedisUnavailable("the simulated Redis does not respond")
         answers = [server.run(one) for one in commands]
         server.world.note(_name(), f"redis {' '.join(str(one.words[0]) for one in commands)}{', reply lost' * lost}")

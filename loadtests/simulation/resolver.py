@@ -15,7 +15,7 @@ class SimulatedResolver(Resolver):
         super().__init__((HostPort("127.0.0.1", 53),))
         self._hosts = {f"mx.{domain}": address for domain, address in addresses.items()}
 
-    async def _look_up(self, name: str, kind: str, _reading: Any) -> Answered[Any]:  # type: ignore[override]
+    async def _look_up(self, name: str, kind: str, _reading: Any) -> Answered[Any]:
         until = self._clock() + _TTL_S
         if kind == "MX" and f"mx.{name}" in self._hosts:
             return Records((Mx(10, f"mx.{name}"),), until)

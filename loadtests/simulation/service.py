@@ -105,9 +105,11 @@ class MtaProcess:
     async def run(self) -> None:
         """Start, and deliver until the process ends."""
         settings, name = self._around.settings, self.process.name
-        pools = [await self._pool(part, largest=largest, generic=generic) for part, largest, generic in _POOLS]
+        pools: Any = [await self._pool(part, largest=largest, generic=generic) for part, largest, generic in _POOLS]
+        pool, membership, loading, settling = pools
         redis = self._around.redis
-        stores = Stores(settings, *pools, SimulatedRedis(redis), SimulatedRedis(redis, timeout_s=30))
+        clients = SimulatedRedis(redis), SimulatedRedis(redis, timeout_s=30)
+        stores = Stores(settings, pool, membership, loading, settling, *clients)
         stores.resolver = SimulatedResolver(self._around.addresses)
         simulator = await Simulator.start(settings, stores.pool)
         self.is_started = True
