@@ -47,12 +47,14 @@ _log = structlog.get_logger("web")
 class HttpReply(Struct, frozen=True):
     """A response: its status and the beginning of its body, not decompressed.
 
-    `headers` are lines of `Name: value`, as many as the caller asked for.
+    `headers` are lines of `Name: value`, as many as the caller asked for; `retry_after` is the value of that header,
+    wherever it stood.
     """
 
     status: int
     body: bytes
     headers: str = ""
+    retry_after: str | None = None
 
 
 class HttpFailure(Struct, frozen=True):
@@ -150,7 +152,8 @@ class HttpClient:
         finally:
             reusable = response.content.at_eof() and not _announces_forbidden_body(response)
             response.release() if reusable else response.close()
-        return HttpReply(response.status, content, _header_lines(response.raw_headers, max_header_chars))
+        lines = _header_lines(response.raw_headers, max_header_chars)
+        return HttpReply(response.status, content, lines, response.headers.get("Retry-After"))
 
     def _open(self) -> aiohttp.ClientSession:
         now = asyncio.get_running_loop().time()

@@ -3,7 +3,7 @@
 import time
 import uuid
 
-from engine.events.webhooks import rules
+from engine.events.webhooks import rules, standard
 from tests.harness.browser import ConsolePage, ConsoleUser
 
 SCRIPT = """async ([base, key, sender, body, headers, secret]) => {
@@ -22,7 +22,7 @@ SCRIPT = """async ([base, key, sender, body, headers, secret]) => {
 
 
 async def test_the_client_sends_follows_and_verifies_in_a_browser(page: ConsolePage, user: ConsoleUser) -> None:
-    body, secret = '{"id":"evt_1"}', rules.new_secret()
+    body, secret = '{"id":"evt_1"}', standard.new_secret()
     headers = rules.headers(
         body.encode(), event_id=uuid.uuid4(), attempt=1, secret=secret, previous=None, at_s=int(time.time())
     )

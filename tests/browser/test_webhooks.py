@@ -79,10 +79,15 @@ async def test_an_endpoint_is_limited_to_a_stream_and_gets_headers_and_metadata(
         await form.get_by_role("group", name="Streams").get_by_role("checkbox").first.check()
         await form.get_by_label("Headers of every post").fill("Authorization: Bearer canary\nX-Team: mail")
         await form.get_by_label("Include the message's tags and metadata").check()
+        await expect(form.get_by_role("checkbox", name="Service-Signature")).to_be_disabled()
+        await form.get_by_label("Standard Webhooks").check()
+        await form.get_by_label("Honor Retry-After").check()
         await form.get_by_role("button", name="Add endpoint").click()
         await secret_of(page)
         await expect(shown.get_by_text("Authorization, X-Team")).to_be_visible()
         await expect(shown.get_by_text("With tags and metadata")).to_be_visible()
+        await expect(shown.get_by_text("Service-Signature and Standard Webhooks")).to_be_visible()
+        await expect(shown.get_by_text("Honor Retry-After")).to_be_visible()
         await shown.get_by_role("button", name="Edit").click()
         await expect(form).not_to_contain_text("canary")
         await form.get_by_role("button", name="Remove the header X-Team").click()
@@ -94,8 +99,10 @@ async def test_an_endpoint_is_limited_to_a_stream_and_gets_headers_and_metadata(
         await expect(shown.get_by_text("X-Team")).to_have_count(0)
         await shown.get_by_role("button", name="Send a test").first.click()
         await expect(shown.get_by_role("figure", name="Answer to attempt 1")).to_be_visible()
+        await expect(shown.get_by_role("figure", name="Request of attempt 1")).to_contain_text("webhook-signature: v1,")
         (got,) = receiver.got
         assert (got.headers["authorization"], got.headers.get("x-team")) == ("Bearer canary", None)
+        assert got.headers["webhook-id"] == got.headers["service-delivery-id"]
 
 
 async def test_an_endpoint_that_fails_says_so_in_the_list_and_on_its_page(page: ConsolePage) -> None:

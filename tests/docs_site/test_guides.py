@@ -1,12 +1,16 @@
 """The guides of the documentation site: form, links, names, numbers, and samples that parse."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import time
+import uuid
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -27,6 +31,7 @@ from engine.codes.verifications import rules as verifications
 from engine.events.tails.store import MAX_TAILS
 from engine.events.webhooks import rules as webhooks
 from engine.events.webhooks.service import KEPT as DELIVERIES_KEPT
+from engine.events.webhooks.standard import new_secret
 from engine.ledger import quota
 from engine.mail.attachments import BLOCKED
 from engine.mail.received_warnings import TEXTS as WARNINGS
@@ -39,6 +44,7 @@ from engine.sending.suppressions import files as suppression_files
 from mta.submission import replies
 from ops.host.process_specs import ROOT
 from tests.harness.guides import GuideText, guides, names_in
+from tests.sdk.node_tools import npm_modules
 
 LANGUAGES = {"sh", "python", "js", "json", "http", "text", "html", "php", "ruby", "go", "java"}
 EVERY_GUIDE = pytest.mark.parametrize("guide", guides().values(), ids=list(guides()))
@@ -313,6 +319,7 @@ def test_the_schedules_in_words_are_those_of_the_settings() -> None:
 # -- verifiers --------------------------------------------------------------------------------------
 
 SECRET = "whsec_tests"
+STANDARD_SECRET = new_secret()
 BODY = '{"id":"evt_1","type":"delivered","data":{"detail":{"name":"Wörd"}}}'.encode()
 
 
@@ -331,7 +338,15 @@ def signatures() -> dict[str, str]:
 
 
 def verifier(language: str) -> str:
-    [fence] = [one for one in guides()["webhooks"].samples if one.language == language and "verify" in one.text]
+    return webhook_sample(language, "verify(")
+
+
+def webhook_sample(language: str, function: str) -> str:
+    """Return the sample of the guide that defines a function."""
+    start = {"python": "def", "js": "function"}[language]
+    [fence] = [
+        one for one in guides()["webhooks"].samples if one.language == language and f"{start} {function}" in one.text
+    ]
     return fence.text
 
 
@@ -368,6 +383,44 @@ console.log(JSON.stringify(headers.map((header) => {{
     said = json.loads(subprocess.run(["node", program, given], check=True, capture_output=True, text=True).stdout)
     for expected, answer in zip(headers, said, strict=True):
         assert expected in answer if expected else answer == ""
+
+
+def standard_headers() -> dict[str, str]:
+    """Return the headers of a request with the signatures of Standard Webhooks."""
+    return webhooks.headers(
+        BODY, event_id=uuid.uuid4(), attempt=1, secret=STANDARD_SECRET, previous=None, at_s=int(time.time()),
+        signs_standard=True,
+    )  # fmt: skip
+
+
+def test_the_sample_of_standard_webhooks_in_python_reads_an_event() -> None:
+    environ = os.environ | {"PYTHONPATH": os.environ.get("TEST_CLIENTS_PYTHONPATH", "")}
+    if subprocess.run([sys.executable, "-c", "import standardwebhooks"], env=environ, check=False).returncode:
+        pytest.skip("the Python package standardwebhooks is not in the folder TEST_CLIENTS_PYTHONPATH")
+    program = f"""import json, sys
+{webhook_sample("python", "read_event(")}
+body, headers, secret = json.load(sys.stdin)
+sys.stdout.write(read_event(body.encode(), headers, secret)["id"])
+"""
+    given = json.dumps([BODY.decode(), standard_headers(), STANDARD_SECRET])
+    command = [sys.executable, "-c", program]
+    assert (
+        subprocess.run(command, env=environ, input=given, check=True, capture_output=True, text=True).stdout == "evt_1"
+    )
+
+
+def test_the_sample_of_standard_webhooks_in_javascript_reads_an_event(tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    (tmp_path / "node_modules").symlink_to(npm_modules("standardwebhooks"))
+    program = tmp_path / "read.mjs"
+    program.write_text(f"""{webhook_sample("js", "readEvent(")}
+const [body, headers, secret] = JSON.parse(process.argv[2]);
+console.log(readEvent(body, headers, secret).id);
+""")
+    given = json.dumps([BODY.decode(), standard_headers(), STANDARD_SECRET])
+    command = ["node", str(program), given]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "evt_1\n"
 
 
 def test_the_guide_on_attachments_names_every_blocked_type() -> None:

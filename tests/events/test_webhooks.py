@@ -40,8 +40,8 @@ async def test_a_new_endpoint_shows_its_secret_once(api: Api, account: TestAccou
     assert answer.status == 201
     new = answer.json
     shown = {
-        "id", "url", "eventTypes", "domains", "streams", "headerNames", "includeMetadata", "status", "description",
-        "warnings",
+        "id", "url", "eventTypes", "domains", "streams", "headerNames", "includeMetadata", "signatures",
+        "honorRetryAfter", "status", "description", "warnings",
     }  # fmt: skip
     assert set(new) == shown | {"signingSecret"}
     assert new["id"].startswith("whk_")

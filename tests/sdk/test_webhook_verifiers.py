@@ -11,18 +11,26 @@ from typing import Any
 import pytest
 
 from api.sdk.javascript import FILES
-from engine.events.webhooks import rules
+from engine.events.webhooks import rules, standard
 
 BODY = (
     '{"id":"evt_1","type":"delivered","createdAt":"x","seq":1,"data":{"messageId":null,"detail":{"text":"é"}}}'.encode()
 )
-NEW, OLD = rules.new_secret(), rules.new_secret()
+NEW, OLD = standard.new_secret(), standard.new_secret()
 NOW = int(time.time())
 
 
-def headers_at(at_s: int, previous: str | None = None) -> dict[str, str]:
+def headers_at(at_s: int, previous: str | None = None, *, signs_standard: bool = False) -> dict[str, str]:
     """Return the headers of a post as the service signs it."""
-    return rules.headers(BODY, event_id=uuid.uuid4(), attempt=1, secret=NEW, previous=previous, at_s=at_s)
+    return rules.headers(
+        BODY, event_id=uuid.uuid4(), attempt=1, secret=NEW, previous=previous, at_s=at_s, signs_standard=signs_standard
+    )
+
+
+def standard_at(at_s: int, previous: str | None = None, **changes: str) -> dict[str, str]:
+    """Return the headers of Standard Webhooks alone, as a proxy may pass them on; `changes` by their last word."""
+    found = headers_at(at_s, previous, signs_standard=True)
+    return {name: found[name] for name in standard.HEADERS} | {f"webhook-{key}": one for key, one in changes.items()}
 
 
 GOOD = headers_at(NOW)
@@ -42,6 +50,32 @@ CASES: dict[str, tuple[bytes, Any, Any, str | None]] = {
     "a header without a value": (BODY, {rules.SIGNATURE: None}, NEW, "malformed_header"),
     "a header that is no text": (BODY, {rules.SIGNATURE: 7}, NEW, "malformed_header"),
     "a lone surrogate in the signature": (BODY, f"t={NOW},v1=\ud800", NEW, "signature_mismatch"),
+    "both schemes": (BODY, headers_at(NOW, signs_standard=True), NEW, None),
+    "ours is preferred": (
+        BODY,
+        headers_at(NOW, signs_standard=True) | {rules.SIGNATURE: f"t={NOW},v1=00"},
+        NEW,
+        "signature_mismatch",
+    ),
+    "standard headers": (BODY, standard_at(NOW), NEW, None),
+    "standard headers in other letters": (
+        BODY,
+        {name.title(): one for name, one in standard_at(NOW).items()},
+        NEW,
+        None,
+    ),
+    "standard headers, either secret": (BODY, standard_at(NOW), [OLD, NEW], None),
+    "standard headers, the old secret during a rotation": (BODY, standard_at(NOW, previous=OLD), OLD, None),
+    "standard headers, another secret": (BODY, standard_at(NOW), OLD, "signature_mismatch"),
+    "standard headers, a secret of another form": (BODY, standard_at(NOW), "whsec_?", "signature_mismatch"),
+    "standard headers, another body": (BODY + b" ", standard_at(NOW), NEW, "signature_mismatch"),
+    "standard headers, another id": (BODY, standard_at(NOW, id="evt_2"), NEW, "signature_mismatch"),
+    "standard headers, too old": (BODY, standard_at(NOW - 301), NEW, "timestamp_too_old"),
+    "standard headers, in the future": (BODY, standard_at(NOW + 302), NEW, "timestamp_in_future"),
+    "standard headers, no id": (BODY, standard_at(NOW, id=""), NEW, "malformed_header"),
+    "standard headers, no time": (BODY, standard_at(NOW, timestamp="soon"), NEW, "malformed_header"),
+    "standard headers, only version 1a": (BODY, standard_at(NOW, signature="v1a,AAAA"), NEW, "unsupported_version"),
+    "standard headers, no base64": (BODY, standard_at(NOW, signature="v1,\ud800"), NEW, "signature_mismatch"),
     "a lone surrogate in the secret": (BODY, GOOD, "\ud800", "signature_mismatch"),
 }
 

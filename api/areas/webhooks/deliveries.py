@@ -102,7 +102,7 @@ def _exchange(row: ExchangeRow, event: UUID, body: bytes | None) -> PostExchange
     if row.url is not None and row.signature is not None:
         found = rules.sent_headers(
             body, url=row.url, event_id=event, attempt=row.attempt, signed=row.signature,
-            signed_before=row.signature_previous,
+            signed_before=row.signature_previous, signed_standard=row.signature_standard,
         )  # fmt: skip
         sent = [Header(name, value) for name, value in found.items()]
     heard = None

@@ -12,6 +12,7 @@ from api.areas.webhooks.schemas import (
     NewWebhook,
     Queued,
     SecretMade,
+    Signatures,
     Standing,
     Warned,
     Webhook,
@@ -43,6 +44,8 @@ async def create(call: Call, body: NewWebhook) -> WebhookMade:
         streams=body.streams or [],
         headers=body.headers,
         include_metadata=body.include_metadata,
+        signatures=body.signatures,
+        honor_retry_after=body.honor_retry_after,
     )
 
     async def make() -> WebhookMade:
@@ -73,8 +76,9 @@ async def create(call: Call, body: NewWebhook) -> WebhookMade:
 async def _made(call: Call, row: EndpointRow, secret: str | None) -> WebhookMade:
     return WebhookMade(
         id=_public(row.id), url=row.url, event_types=row.event_types, domains=row.domains, streams=row.streams,
-        header_names=row.header_names, include_metadata=row.include_metadata, status=cast("Standing", row.status),
-        description=row.description, signing_secret=secret,
+        header_names=row.header_names, include_metadata=row.include_metadata,
+        signatures=cast("Signatures", row.signatures), honor_retry_after=row.honor_retry_after,
+        status=cast("Standing", row.status), description=row.description, signing_secret=secret,
         warnings=_warnings(row, await _known(call, [row])),
     )  # fmt: skip
 
@@ -102,6 +106,8 @@ async def change(call: Call, body: WebhookChange) -> Webhook:
         streams=None if body.streams is UNSET else body.streams,
         headers=None if body.headers is UNSET else body.headers,
         include_metadata=None if body.include_metadata is UNSET else body.include_metadata,
+        signatures=None if body.signatures is UNSET else body.signatures,
+        honor_retry_after=None if body.honor_retry_after is UNSET else body.honor_retry_after,
     )
     row = await webhooks_service.change(
         call.services.pool,
@@ -165,6 +171,7 @@ def _webhook(row: EndpointRow, known: KnownNames, health: HealthRow) -> Webhook:
     return Webhook(
         id=_public(row.id), url=row.url, event_types=row.event_types, domains=row.domains, streams=row.streams,
         header_names=row.header_names, include_metadata=row.include_metadata,
+        signatures=cast("Signatures", row.signatures), honor_retry_after=row.honor_retry_after,
         status=cast("Literal['active', 'disabled']", row.status), description=row.description,
         created_at=clock.iso(row.created_at), warnings=_warnings(row, known), health=_health(health),
     )  # fmt: skip

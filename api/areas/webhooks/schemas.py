@@ -76,6 +76,19 @@ _INCLUDE_METADATA = Meta(
     examples=[True],
 )
 IncludeMetadata = Annotated[bool, _INCLUDE_METADATA]
+_SIGNATURES = Meta(
+    min_length=1,
+    max_length=2,
+    description="How posts are signed: always `waybill` (`Service-Signature`); `standard` adds `webhook-id`, "
+    "`webhook-timestamp` and `webhook-signature` of Standard Webhooks",
+    examples=[["waybill", "standard"]],
+)
+Signatures = Annotated[list[Literal["waybill", "standard"]], _SIGNATURES]
+_HONOR_RETRY_AFTER = Meta(
+    description="Whether `Retry-After` of a 429 or 503 postpones the next attempt, by at most an hour",
+    examples=[True],
+)
+HonorRetryAfter = Annotated[bool, _HONOR_RETRY_AFTER]
 Standing = Literal["active", "disabled"]
 Description = Annotated[str, Meta(max_length=MAX_DESCRIPTION, description="A note for people; usually empty")]
 EventId = Annotated[str, Meta(max_length=100, description="`nextCursor` of the previous page")]
@@ -93,6 +106,8 @@ class NewWebhook(Struct, rename="camel", forbid_unknown_fields=True, kw_only=Tru
     streams: StreamFilters | None = None
     headers: NewHeaders | None = None
     include_metadata: Annotated[bool | None, _INCLUDE_METADATA] = None
+    signatures: Signatures | None = None
+    honor_retry_after: Annotated[bool | None, _HONOR_RETRY_AFTER] = None
     description: Description = ""
     if_exists: Annotated[
         Literal["return", "update"] | None,
@@ -113,6 +128,8 @@ class WebhookChange(Struct, rename="camel", forbid_unknown_fields=True, kw_only=
     streams: StreamFilters | UnsetType = UNSET
     headers: HeaderChanges | UnsetType = UNSET
     include_metadata: IncludeMetadata | UnsetType = UNSET
+    signatures: Signatures | UnsetType = UNSET
+    honor_retry_after: HonorRetryAfter | UnsetType = UNSET
     status: Standing | UnsetType = UNSET
     description: Description | UnsetType = UNSET
 
@@ -192,6 +209,8 @@ class Webhook(Struct, rename="camel"):
     streams: StreamFilters
     header_names: HeaderNames
     include_metadata: IncludeMetadata
+    signatures: Signatures
+    honor_retry_after: HonorRetryAfter
     status: Standing
     description: str
     created_at: str
@@ -212,6 +231,8 @@ class WebhookMade(Struct, rename="camel"):
     streams: StreamFilters
     header_names: HeaderNames
     include_metadata: IncludeMetadata
+    signatures: Signatures
+    honor_retry_after: HonorRetryAfter
     status: Standing
     description: str
     signing_secret: str | None
@@ -228,7 +249,8 @@ class WebhookPage(Struct, rename="camel"):
 class SecretMade(Struct, rename="camel"):
     """A new secret.
 
-    Until `previousUntil` posts are also signed with the former one, in `Service-Signature-Previous`.
+    Until `previousUntil` posts are also signed with the former one: in `Service-Signature-Previous`, and beside the new
+    one in `webhook-signature`.
     """
 
     id: str

@@ -20,7 +20,8 @@ export class WebhookVerificationError extends Error {
  * Return the event of a webhook request if its signature is valid; throws WebhookVerificationError.
  *
  * `body`: the body as received, before any parsing. `header`: the value of `Service-Signature`, or all headers of the
- * request. `secret`: the signing secret of the endpoint, or several of them.
+ * request: without ours, those of Standard Webhooks are verified. `secret`: the signing secret of the endpoint, or
+ * several of them.
  */
 export function verify(
   body: string | ArrayBuffer | Uint8Array,

@@ -1,4 +1,4 @@
-"""Check the options of an endpoint: events of some domains and streams only, headers of its own, tags and metadata.
+"""Check the options of an endpoint: events of some domains and streams only, headers, metadata, signatures, retries.
 
 Values of headers are often credentials: they are stored sealed and never shown again.
 """
@@ -10,11 +10,12 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.base import secrets
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.slugs import is_slug
+from engine.events.webhooks import standard
 from engine.events.webhooks.types import EndpointRow, HeadersRow
 from engine.mail.address import BadAddress, domain_name
 
@@ -39,6 +40,8 @@ class PostOptions(Struct, frozen=True, kw_only=True):
     streams: Sequence[str] | None = None
     headers: Mapping[str, str | None] | None = None
     include_metadata: bool | None = None
+    signatures: Sequence[str] | None = None
+    honor_retry_after: bool | None = None
 
     def checked(self) -> "PostOptions":
         """Return the options with names in their stored form. Raises the 400 that names the field at fault."""
@@ -47,6 +50,8 @@ class PostOptions(Struct, frozen=True, kw_only=True):
             streams=None if self.streams is None else _checked_streams(self.streams),
             headers=None if self.headers is None else _checked_headers(self.headers),
             include_metadata=self.include_metadata,
+            signatures=None if self.signatures is None else _checked_signatures(self.signatures),
+            honor_retry_after=self.honor_retry_after,
         )
 
     def within(self, domains: AbstractSet[str] | None, streams: AbstractSet[str] | None) -> "PostOptions":
@@ -54,11 +59,10 @@ class PostOptions(Struct, frozen=True, kw_only=True):
 
         An empty filter, which all events pass, becomes the caller's. Raises the 403 for a name that the caller lacks.
         """
-        return PostOptions(
+        return structs.replace(
+            self,
             domains=_filter_within("domains", self.domains, domains),
             streams=_filter_within("streams", self.streams, streams),
-            headers=self.headers,
-            include_metadata=self.include_metadata,
         )
 
 
@@ -100,6 +104,11 @@ def opened(sealed: bytes | None, key: secrets.DerivedKey, webhook: UUID) -> dict
     if sealed is None:
         return {}
     return msgspec.json.decode(secrets.unseal(key, sealed, webhook.bytes), type=dict[str, str])
+
+
+def merged(own: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a post; an endpoint may have named one of its own before the service sent it too."""
+    return {name: value for name, value in own.items() if name.lower() not in ours} | dict(ours)
 
 
 def unknown(row: EndpointRow, known: KnownNames) -> list[tuple[str, str]]:
@@ -160,6 +169,12 @@ def _check_number(field: str, names: Sequence[str]) -> None:
         raise invalid(field, f"`{field}` has {len(names)} names; the limit is {MAX_FILTERS}. Remove some.")
 
 
+def _checked_signatures(names: Sequence[str]) -> list[str]:
+    if standard.WAYBILL not in names:
+        raise invalid("signatures", "`signatures` must include `waybill`: each post has `Service-Signature`.")
+    return list(dict.fromkeys(names))
+
+
 def _checked_headers(headers: Mapping[str, str | None]) -> dict[str, str | None]:
     seen: set[str] = set()
     for name, value in headers.items():
@@ -168,7 +183,8 @@ def _checked_headers(headers: Mapping[str, str | None]) -> dict[str, str | None]
             raise _unusable(
                 f"{name[:100]!r} isn't a valid header name; use 1 to {MAX_HEADER_NAME} letters, digits or `-`"
             )
-        if lower in _RESERVED or lower.startswith(("content-", SERVICE_PREFIX)):
+        added = lower in standard.HEADERS and value is not None  # an endpoint may have one from before these were ours
+        if added or lower in _RESERVED or lower.startswith(("content-", SERVICE_PREFIX)):
             raise _unusable(f"`{name}` is set by Waybill or HTTP itself, so you can't set it")
         if lower in seen:
             raise _unusable(f"`{name}` is given twice; upper and lower case are the same")

@@ -26,7 +26,7 @@ from engine.base import clock, ids, secrets
 from engine.base.secrets import Unsealable
 from engine.base.settings import Settings
 from engine.delivery.retry_schedule import RetrySchedule
-from engine.events.webhooks import post_options, rules, store
+from engine.events.webhooks import post_options, retry_after, rules, standard, store
 from engine.events.webhooks.pacing import EndpointPace, Shares
 from engine.events.webhooks.service import secret_key
 from engine.events.webhooks.types import Claimed, Recorded
@@ -60,6 +60,7 @@ class PostVerdict(Struct, frozen=True):
     answer: str | None
     error: str | None
     answer_headers: str | None = None
+    retry_after: str | None = None
 
 
 class SentPost(Struct, frozen=True):
@@ -68,6 +69,7 @@ class SentPost(Struct, frozen=True):
     url: str | None = None
     signature: str | None = None
     signature_previous: str | None = None
+    signature_standard: str | None = None
 
 
 class EventBodies(Protocol):
@@ -300,16 +302,22 @@ class Poster:
             secret=secret,
             previous=previous,
             at_s=int(clock.machine_now().timestamp()),  # receivers compare it with their own clock
+            signs_standard=post.signs_standard,
         )
         try:
             url = _url(post.url)
         except ValueError:
             return HttpFailure("url", "the URL is invalid; change the endpoint's URL"), SentPost()
-        sent = SentPost(post.url, headers[rules.SIGNATURE], headers.get(rules.SIGNATURE_PREVIOUS))
+        sent = SentPost(
+            post.url,
+            headers[rules.SIGNATURE],
+            headers.get(rules.SIGNATURE_PREVIOUS),
+            headers.get(standard.SIGNATURE),
+        )
         answer = await self._client.post(
             url,
             body,
-            own_headers | headers,
+            post_options.merged(own_headers, headers),
             timeout_s=self._timeout_s,
             max_bytes=rules.MAX_ANSWER_BYTES,
             max_header_chars=rules.MAX_ANSWER_HEADERS,
@@ -362,7 +370,14 @@ def judged(answer: HttpReply | HttpFailure) -> PostVerdict:
     reason = f"responded with {answer.status}"
     if 300 <= answer.status < 400:
         reason += ": redirects are not followed"
-    return PostVerdict(delivered=False, status=answer.status, answer=text, error=reason, answer_headers=headers)
+    return PostVerdict(
+        delivered=False,
+        status=answer.status,
+        answer=text,
+        error=reason,
+        answer_headers=headers,
+        retry_after=answer.retry_after,
+    )
 
 
 def recorded(
@@ -378,7 +393,8 @@ def recorded(
     """Return the record of one attempt. Pure except for its new id."""
     made = post.attempt - post.ladder_from
     request = sent or SentPost()
-    wait_s = None if verdict.delivered else rules.wait_after(verdict.status, made, schedule, jitter=jitter)
+    scheduled_s = None if verdict.delivered else rules.wait_after(verdict.status, made, schedule, jitter=jitter)
+    later = None if scheduled_s is None else _next_attempt(post, verdict, scheduled_s, schedule)
     return Recorded(
         post=post,
         id=ids.uuid7(),
@@ -388,12 +404,25 @@ def recorded(
         status_code=verdict.status,
         answer=verdict.answer,
         error=verdict.error,
-        wait_s=wait_s,
+        wait_s=None if later is None else later.wait_s,
         url=request.url,
         signature=request.signature,
         signature_previous=request.signature_previous,
+        signature_standard=request.signature_standard,
+        late_s=None if later is None else later.late_s or None,
         answer_headers=verdict.answer_headers,
     )
+
+
+def _next_attempt(
+    post: Claimed, verdict: PostVerdict, scheduled_s: float, schedule: RetrySchedule
+) -> retry_after.NextAttempt:
+    """Return the next attempt: as scheduled, or as the answer asks if the endpoint honors that."""
+    asked_s = 0.0
+    if post.honors_retry_after and verdict.status is not None:
+        asked_s = retry_after.seconds(verdict.status, verdict.retry_after, clock.machine_now())
+    made = post.attempt - post.ladder_from
+    return retry_after.postponed(scheduled_s, made, schedule, asked_s=asked_s, late_s=post.late_s)
 
 
 def _ended(post: Claimed, at: datetime) -> Recorded:

@@ -1,6 +1,7 @@
 -- fragment: endpoint_columns
 -- The columns of an endpoint that are shown.
-id, url, event_types, status, description, domains, streams, header_names, include_metadata, created_at
+id, url, event_types, status, description, domains, streams, header_names, include_metadata, signatures,
+honor_retry_after, created_at
 
 -- fragment: posted_metadata
 -- The tags and metadata of the message of event `e`, if endpoint `w` includes them; null for sealed messages. The limit
@@ -12,10 +13,11 @@ LEFT JOIN LATERAL (
 
 -- name: insert_webhook
 -- Insert endpoint $1 of account $2: URL $3, event types $4, sealed secret $5, description $6, domains $7, streams $8, names
--- $9 and sealed values $10 of headers, whether posts include tags and metadata $11.
+-- $9 and sealed values $10 of headers, whether posts include tags and metadata $11, signatures $12, whether Retry-After is
+-- honored $13.
 INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret, description, domains, streams, header_names,
-                      sealed_headers, include_metadata, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, clock_timestamp());
+                      sealed_headers, include_metadata, signatures, honor_retry_after, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp());
 
 -- name: count_webhooks
 -- Count the endpoints of account $1.
@@ -57,13 +59,14 @@ WHERE w.account_id = $1 AND w.id = ANY ($2::uuid[]);
 
 -- name: change_webhook
 -- Change endpoint $2 of account $1: URL $3, event types $4, status $5, description $6, domains $7, streams $8, names $9 and
--- sealed values $10 of headers, whether posts include tags and metadata $11; null keeps a value, for the sealed values null
--- names. Another URL or status forgets its failures.
+-- sealed values $10 of headers, whether posts include tags and metadata $11, signatures $12, whether Retry-After is honored
+-- $13; null keeps a value, for the sealed values null names. Another URL or status forgets its failures.
 UPDATE webhooks SET url = coalesce($3, url), event_types = coalesce($4, event_types), status = coalesce($5, status),
     description = coalesce($6, description), domains = coalesce($7, domains), streams = coalesce($8, streams),
     header_names = coalesce($9, header_names),
     sealed_headers = CASE WHEN $9::text[] IS NULL THEN sealed_headers ELSE $10 END,
-    include_metadata = coalesce($11, include_metadata),
+    include_metadata = coalesce($11, include_metadata), signatures = coalesce($12, signatures),
+    honor_retry_after = coalesce($13, honor_retry_after),
     failures = CASE WHEN $3 <> url OR $5 <> status THEN 0 ELSE failures END,
     failing_since = CASE WHEN $3 <> url OR $5 <> status THEN NULL ELSE failing_since END
 WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
@@ -73,6 +76,10 @@ RETURNING :endpoint_columns;
 -- Read the headers of endpoint $2 of account $1, and lock it for a change.
 SELECT header_names, sealed_headers FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
 FOR NO KEY UPDATE;
+
+-- name: lock_secret
+-- Read the sealed secret of endpoint $2 of account $1, and lock it for a change.
+SELECT sealed_secret FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted' FOR NO KEY UPDATE;
 
 -- name: rotate_secret
 -- Set the secret of endpoint $2 of account $1 to $3; the previous one signs as well until $4.
@@ -168,7 +175,8 @@ ORDER BY page.event_id DESC;
 
 -- name: list_exchanges
 -- List requests and answers of the attempts to deliver event $2 to endpoint $1, in order.
-SELECT attempt, url, signature, signature_previous, status_code, answer_headers, answer FROM webhook_attempts
+SELECT attempt, url, signature, signature_previous, signature_standard, status_code, answer_headers, answer
+FROM webhook_attempts
 WHERE webhook_id = $1 AND event_id = $2 ORDER BY attempt, id;
 
 -- name: read_event
@@ -225,11 +233,12 @@ WITH due AS (
     UPDATE webhook_queue q
     SET due_at = now() + make_interval(secs => $3), leased_until = now() + make_interval(secs => $3)
     FROM due WHERE q.webhook_id = due.webhook_id AND q.event_id = due.event_id
-    RETURNING q.webhook_id, q.event_id, q.account_id, q.seq, q.attempts, q.ladder_from
+    RETURNING q.webhook_id, q.event_id, q.account_id, q.seq, q.attempts, q.ladder_from, q.late_s
 )
 SELECT t.webhook_id, t.event_id, t.account_id, t.seq, t.attempts, t.ladder_from, e.occurred_at, e.payload, w.url,
        w.sealed_secret, CASE WHEN w.previous_until > now() THEN w.sealed_previous END AS sealed_previous, w.sealed_headers,
-       m.tags, m.metadata
+       m.tags, m.metadata, coalesce('standard' = ANY (w.signatures), false) AS signs_standard,
+       coalesce(w.honor_retry_after, false) AS honors_retry_after, coalesce(t.late_s, 0) AS late_s
 FROM taken t
 LEFT JOIN webhooks w ON w.id = t.webhook_id
 LEFT JOIN LATERAL (
@@ -288,7 +297,8 @@ WITH n AS MATERIALIZED (
     RETURNING n.id
 ), later AS (
     UPDATE webhook_queue q
-    SET attempts = q.attempts + 1, due_at = now() + make_interval(secs => n.wait_s), leased_until = NULL
+    SET attempts = q.attempts + 1, due_at = now() + make_interval(secs => n.wait_s), leased_until = NULL,
+        late_s = n.late_s
     FROM n
     WHERE n.wait_s IS NOT NULL AND q.webhook_id = n.webhook_id AND q.event_id = n.event_id AND q.attempts = n.attempts
     RETURNING n.id
@@ -296,10 +306,10 @@ WITH n AS MATERIALIZED (
     SELECT id FROM gone UNION ALL SELECT id FROM later
 ), :judged_endpoints
 INSERT INTO webhook_attempts (id, webhook_id, event_id, seq, attempt, started_at, milliseconds, delivered, status_code,
-                              answer, error, url, signature, signature_previous, answer_headers)
+                              answer, error, url, signature, signature_previous, signature_standard, answer_headers)
 SELECT n.id, n.webhook_id, n.event_id, n.seq, CASE WHEN n.milliseconds IS NULL THEN n.attempts ELSE n.attempts + 1 END,
        n.started_at, n.milliseconds, n.delivered, n.status_code, n.answer, n.error, n.url, n.signature,
-       n.signature_previous, n.answer_headers
+       n.signature_previous, n.signature_standard, n.answer_headers
 FROM n JOIN moved ON moved.id = n.id
 RETURNING id;
 

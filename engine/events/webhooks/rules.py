@@ -13,12 +13,13 @@ from uuid import UUID
 import idna
 import yarl
 
-from engine.base import clock, ids, secrets, server_url
+from engine.base import clock, ids, server_url
 from engine.base.errors import Refusal, invalid
 from engine.base.events import AccountEvent, EventType
 from engine.base.suggest import hint
 from engine.base.text import checked_line
 from engine.delivery.retry_schedule import RetrySchedule
+from engine.events.webhooks import standard
 
 MAX_URL, MAX_TYPES, MAX_TYPE = 2_000, 20, 100  # characters, names, characters of a name
 MAX_ANSWER_BYTES = 4_096
@@ -31,11 +32,10 @@ EVENT_TYPES = frozenset(EventType) | {
     AccountEvent.BROADCAST_PAUSED, AccountEvent.VERIFICATION_FINISHED,
 }  # fmt: skip
 RECEIVED = f'{{"type":"{AccountEvent.INBOUND_RECEIVED}",'  # how the payloads of received messages begin
-SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret
-SECRET_LENGTH = 32
 PREVIOUS_HOURS = 24  # after a rotation, how long the previous secret signs as well
 USER_AGENT = "Service-Webhooks/1.0"
 SIGNATURE, SIGNATURE_PREVIOUS = "Service-Signature", "Service-Signature-Previous"
+DELIVERY_ID = "Service-Delivery-Id"
 GONE = frozenset({404, 410})  # statuses that end a delivery without retry
 
 # The documented waits are minimums: jitter, which spreads the retries after an outage, adds at most 5%.
@@ -154,11 +154,6 @@ def unmatched(names: Sequence[str]) -> dict[str, str]:
     }
 
 
-def new_secret() -> str:
-    """Return a new signing secret with 190 random bits."""
-    return SECRET_PREFIX + secrets.random_base62(SECRET_LENGTH)
-
-
 # -- a post ---------------------------------------------------------------------------------------
 
 
@@ -192,22 +187,43 @@ def signature(secret: str, content: bytes, at_s: int) -> str:
 
 
 def headers(
-    content: bytes, *, event_id: UUID, attempt: int, secret: str, previous: str | None, at_s: int
+    content: bytes,
+    *,
+    event_id: UUID,
+    attempt: int,
+    secret: str,
+    previous: str | None,
+    at_s: int,
+    signs_standard: bool = False,
 ) -> dict[str, str]:
     """Return the headers of a post; `previous` is the secret before the last rotation while it still signs."""
     found = _fixed_headers(event_id, attempt) | {SIGNATURE: signature(secret, content, at_s)}
     if previous is not None:
         found[SIGNATURE_PREVIOUS] = signature(previous, content, at_s)
+    if signs_standard:
+        public, both = found[DELIVERY_ID], (secret,) if previous is None else (secret, previous)
+        value = standard.signature(both, content, public_id=public, at_s=at_s)
+        found |= standard.headers(value, public_id=public, at_s=str(at_s))
     return found
 
 
 def sent_headers(
-    content: bytes | None, *, url: str, event_id: UUID, attempt: int, signed: str, signed_before: str | None
+    content: bytes | None,
+    *,
+    url: str,
+    event_id: UUID,
+    attempt: int,
+    signed: str,
+    signed_before: str | None,
+    signed_standard: str | None = None,
 ) -> dict[str, str]:
     """Return the headers of a post that was made, with its stored signatures."""
     found = {"Host": target(url).raw_authority, **_fixed_headers(event_id, attempt), SIGNATURE: signed}
     if signed_before is not None:
         found[SIGNATURE_PREVIOUS] = signed_before
+    if signed_standard is not None:
+        at_s = signed.partition(",")[0].removeprefix("t=")
+        found |= standard.headers(signed_standard, public_id=found[DELIVERY_ID], at_s=at_s)
     if content is not None:
         found["content-length"] = str(len(content))
     return found
@@ -217,7 +233,7 @@ def _fixed_headers(event_id: UUID, attempt: int) -> dict[str, str]:
     return {
         "content-type": "application/json",
         "user-agent": USER_AGENT,
-        "Service-Delivery-Id": ids.format_id(ids.Kind.EVENT, event_id),
+        DELIVERY_ID: ids.format_id(ids.Kind.EVENT, event_id),
         "Service-Attempt": str(attempt),
     }
 

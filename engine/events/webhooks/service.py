@@ -16,7 +16,7 @@ from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.secrets import Pepper, Unsealable
 from engine.base.settings import Settings
-from engine.events.webhooks import post_options, rules, store
+from engine.events.webhooks import post_options, rules, standard, store
 from engine.events.webhooks.post_options import PostOptions
 from engine.events.webhooks.types import EndpointRow, HeadersRow
 from engine.ledger import log
@@ -73,9 +73,10 @@ async def create(
     alone (None: all).
     """
     checked, wanted = rules.checked_url(url), rules.checked_types(event_types)
-    secret, described = rules.new_secret(), rules.checked_description(description)
+    secret, described = standard.new_secret(), rules.checked_description(description)
     options = options.checked()
     domains, streams = list(options.domains or ()), list(options.streams or ())
+    signatures = list(options.signatures or (standard.WAYBILL,))
     async with pool.acquire() as connection, connection.transaction():
         caps = await locked_caps(connection, account)
         if is_unique:
@@ -88,13 +89,11 @@ async def create(
         headers = post_options.sealed_headers(options.headers or {}, None, post_options.headers_key(pepper), webhook)
         await store.INSERT.execute(
             connection, webhook, account, checked, wanted, sealed, described, domains, streams, headers.header_names,
-            headers.sealed_headers, options.include_metadata or False,
+            headers.sealed_headers, options.include_metadata or False, signatures, options.honor_retry_after or False,
         )  # fmt: skip
         row = await store.READ.first(connection, account, webhook)
         assert row is not None
-        detail = {"url": checked, "event_types": wanted} | _shown(
-            domains, streams, headers.header_names, include_metadata=options.include_metadata or False
-        )
+        detail = {"url": checked, "event_types": wanted} | _shown(row)
         await _record(connection, account, AccountEvent.WEBHOOK_CREATED, webhook, actor, **detail)
     return NewEndpoint(row, secret)
 
@@ -123,6 +122,8 @@ async def change(
     domains, streams = [None if one is None else list(one) for one in (options.domains, options.streams)]
     given: dict[str, object] = {"url": checked, "event_types": wanted, "status": status, "description": described}
     given |= {"domains": domains, "streams": streams, "include_metadata": options.include_metadata}
+    signatures = None if options.signatures is None else list(options.signatures)
+    given |= {"signatures": signatures, "honor_retry_after": options.honor_retry_after}
     changed = {name: value for name, value in given.items() if value is not None}
     async with pool.acquire() as connection, connection.transaction():
         names, sealed = None, None
@@ -133,9 +134,11 @@ async def change(
             headers = _with_headers(options.headers, stored, pepper, webhook)
             names, sealed = headers.header_names, headers.sealed_headers
             changed["header_names"] = names
+        if signatures is not None and standard.STANDARD in signatures:
+            await _check_secret(connection, account, webhook, pepper)
         row = await store.CHANGE.first(
             connection, account, webhook, checked, wanted, status, described, domains, streams, names, sealed,
-            options.include_metadata,
+            options.include_metadata, signatures, options.honor_retry_after,
         )  # fmt: skip
         if row is None:
             raise not_found("webhook endpoint")
@@ -148,7 +151,7 @@ async def rotate(
     pool: asyncpg.Pool, account: UUID, webhook: UUID, *, pepper: Pepper, at: datetime, actor: str | None = None
 ) -> NewSecret:
     """Create a new signing secret; the previous one signs a second header for 24 hours."""
-    secret, until = rules.new_secret(), at + timedelta(hours=rules.PREVIOUS_HOURS)
+    secret, until = standard.new_secret(), at + timedelta(hours=rules.PREVIOUS_HOURS)
     sealed = secrets.seal(secret_key(pepper), secret.encode(), webhook.bytes)
     async with pool.acquire() as connection, connection.transaction():
         if await store.ROTATE.execute(connection, account, webhook, sealed, until) == "UPDATE 0":
@@ -235,12 +238,29 @@ def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: P
         ) from None
 
 
-def _shown(
-    domains: list[str], streams: list[str], header_names: list[str], *, include_metadata: bool
-) -> dict[str, list[str] | bool]:
-    """Return those of the options that an endpoint has, for the account log."""
+async def _check_secret(connection: Conn, account: UUID, webhook: UUID, pepper: Pepper) -> None:
+    """Lock the endpoint; raise the 409 unless its secret can sign as Standard Webhooks says, and the 404."""
+    stored = await store.LOCK_SECRET.first(connection, account, webhook)
+    if stored is None:
+        raise not_found("webhook endpoint")
+    try:
+        secret = secrets.unseal(secret_key(pepper), stored.sealed_secret, webhook.bytes).decode()
+    except Unsealable:
+        secret = ""
+    if standard.key_of(secret) is None:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            "The signing secret isn't `whsec_` and base64, as `standard` requires. Rotate it with POST "
+            f"/v1/webhooks/{ids.format_id(ids.Kind.WEBHOOK, webhook)}/rotate first.",
+        )
+
+
+def _shown(row: EndpointRow) -> dict[str, list[str] | bool]:
+    """Return those of the options that a new endpoint has, for the account log."""
     given: dict[str, list[str] | bool] = {
-        "domains": domains, "streams": streams, "header_names": header_names, "include_metadata": include_metadata,
+        "domains": row.domains, "streams": row.streams, "header_names": row.header_names,
+        "include_metadata": row.include_metadata, "honor_retry_after": row.honor_retry_after,
+        "signatures": row.signatures if standard.STANDARD in row.signatures else [],
     }  # fmt: skip
     return {name: value for name, value in given.items() if value}
 

@@ -17,6 +17,7 @@ from engine.events.webhooks.types import (
     HeadersRow,
     HealthRow,
     Recorded,
+    SecretRow,
     StoredEventRow,
 )
 from engine.store.queries import Conn, Queries, Source, columns
@@ -41,6 +42,8 @@ RECORDED = RowSet(
     Column("url"),
     Column("signature"),
     Column("signature_previous"),
+    Column("signature_standard"),
+    Column("late_s", "integer"),
     Column("answer_headers"),
 )
 _SQL = Queries.beside(__file__)
@@ -50,6 +53,7 @@ LIST = _SQL.rows("list_webhooks", EndpointRow)
 READ = _SQL.rows("read_webhook", EndpointRow)
 FIND_URL = _SQL.rows("find_webhook_with_url", EndpointRow)
 LOCK_HEADERS = _SQL.rows("lock_headers", HeadersRow)
+LOCK_SECRET = _SQL.rows("lock_secret", SecretRow)
 CHANGE = _SQL.rows("change_webhook", EndpointRow)
 ROTATE = _SQL.command("rotate_secret")
 DELETE = _SQL.command("delete_webhook")

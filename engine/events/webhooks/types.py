@@ -23,6 +23,8 @@ class EndpointRow(Struct, frozen=True):
     streams: list[str]
     header_names: list[str]
     include_metadata: bool
+    signatures: list[str]
+    honor_retry_after: bool
     created_at: datetime
 
 
@@ -63,6 +65,12 @@ class HeadersRow(Struct, frozen=True):
     sealed_headers: bytes | None
 
 
+class SecretRow(Struct, frozen=True):
+    """The sealed signing secret of an endpoint."""
+
+    sealed_secret: bytes
+
+
 class DeliveryRow(Struct, frozen=True):
     """The delivery of one event to one endpoint; `due_at` is None if nothing is pending.
 
@@ -96,6 +104,7 @@ class ExchangeRow(Struct, frozen=True):
     url: str | None
     signature: str | None
     signature_previous: str | None
+    signature_standard: str | None
     status_code: int | None
     answer_headers: str | None
     answer: str | None
@@ -142,6 +151,9 @@ class Claimed(Struct, frozen=True):
     sealed_headers: bytes | None
     tags: str | None
     metadata: str | None
+    signs_standard: bool = False
+    honors_retry_after: bool = False
+    late_s: int = 0  # by which Retry-After made this attempt later than the retry schedule
 
     @property
     def attempt(self) -> int:
@@ -174,4 +186,6 @@ class Recorded(Struct, frozen=True):
     url: str | None = None
     signature: str | None = None
     signature_previous: str | None = None
+    signature_standard: str | None = None
+    late_s: int | None = None
     answer_headers: str | None = None

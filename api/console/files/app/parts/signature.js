@@ -27,14 +27,14 @@ export async function checkedSignature({ header, body, secret }, nowS) {
   if (given === null) return bad("The header is not a signature.", "It looks like t=1700000000,v1= and 64 hexadecimal digits. Copy the whole value of Service-Signature.");
   const matches = async (key, text) => (await signatureOf(key, given.time, text)) === given.code;
   if (await matches(secret, body)) return fresh(given.time, nowS);
-  if (!/^whsec_[0-9A-Za-z]{32}$/.test(secret)) {
+  if (!/^whsec_[0-9A-Za-z+/]{32}$/.test(secret)) {
     if (await matches(secret.trim(), body)) return bad("The secret has white space around it.", "Without it, the signature is correct.");
     if (await matches(`whsec_${secret.trim()}`, body)) return bad("The secret lacks its prefix.", "The key is the whole secret, including whsec_. With it, the signature is correct.");
   }
   for (const [text, why] of rewritten(body)) {
     if (await matches(secret.trim(), text)) return bad("The body was changed after it was received.", why);
   }
-  if (!/^whsec_[0-9A-Za-z]{32}$/.test(secret.trim())) return bad("The secret has the wrong form.", "A signing secret is whsec_ followed by 32 letters and digits. An API key isn't a signing secret.");
+  if (!/^whsec_[0-9A-Za-z+/]{32}$/.test(secret.trim())) return bad("The secret has the wrong form.", "A signing secret is whsec_ followed by 32 characters of base64. An API key isn't a signing secret.");
   return bad("The secret or the body doesn't match.", differs(body) + " If the secret was rotated, posts of the last 24 hours also have Service-Signature-Previous, made with the previous secret. Each endpoint has its own secret.");
 }
 

@@ -59,7 +59,7 @@ export function RotateSecret({ row, onClose }) {
   const rotate = async () => setReply(await call("POST /v1/webhooks/{id}/rotate", { path: { id: row.id } }));
   if (reply) {
     return html`<${SecretDialog} title="New signing secret" secret=${reply.signingSecret} onClose=${onClose}>
-      <p>Until <${Time} at=${reply.previousUntil} /> each post has two signatures: <code>Service-Signature</code> with the new secret and <code>Service-Signature-Previous</code> with the previous one. Update the secret in your application before then.</p><//>`;
+      <p>Until <${Time} at=${reply.previousUntil} /> each post has two signatures: <code>Service-Signature</code> with the new secret and <code>Service-Signature-Previous</code> with the previous one. <code>webhook-signature</code>, if chosen, has both. Update the secret in your application before then.</p><//>`;
   }
   return html`<${Confirm} title="Rotate the signing secret?" danger=${false} confirm="Rotate secret" action=${rotate} onClose=${(done) => { if (!done) onClose(); }}>
     <p>Posts to <span class="wrap">${row.url}</span> are signed with a new secret. For 24 hours, a second header is signed with the previous one, so nothing fails while you switch.</p><//>`;

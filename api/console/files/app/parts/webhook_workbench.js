@@ -7,6 +7,7 @@ import { classes, html, instant, localTime, number, serviceNow, shortUrl, undire
 import { EVENT_TYPES } from "./webhook_event_types.js";
 import { DeliveryDetail } from "./webhook_exchange.js";
 import { DeliveryChip, endpointFigures, FailingNotice } from "./webhook_health.js";
+import { signsStandard } from "./webhook_options.js";
 import { DeleteEndpoint, EndpointForm, RotateSecret, TestButton } from "./webhook_form.js";
 
 const loadChecker = () => import("./signature_checker.js");
@@ -78,6 +79,8 @@ function factsOf(row) {
     row.streams.length > 0 && ["Streams", html`<span class="wrap">${row.streams.join(", ")}</span>`],
     row.headerNames.length > 0 && ["Headers", html`<span class="wrap mono">${row.headerNames.join(", ")}</span>`],
     row.includeMetadata && ["Body", "With tags and metadata"],
+    ["Signatures", signsStandard(row) ? "Service-Signature and Standard Webhooks" : "Service-Signature"],
+    row.honorRetryAfter && ["Retries", "Honor Retry-After"],
     ["Events", html`<span class="wrap">${row.eventTypes.length ? row.eventTypes.join(", ") : "all"}</span>`],
     ["Id", html`<${CopyLine} text=${row.id} />`],
     ["Created", html`<${Time} at=${row.createdAt} />`],
