@@ -113,16 +113,18 @@ async def change(
 ) -> EndpointRow:
     """Change the values that are not None and return the endpoint; queued posts go to the new URL with the new headers.
 
-    Filters decide on events that occur from then on. Raises the 404, and the 400 for unusable fields.
+    Filters decide on events that occur from then on. Raises the 404, the 400 for unusable fields, and the 409 for
+    a secret or headers that the change can't use.
     """
     checked = None if url is None else rules.checked_url(url)
     wanted = None if event_types is None else rules.checked_types(event_types)
     described = None if description is None else rules.checked_description(description)
     options = options.checked()
-    domains, streams = [None if one is None else list(one) for one in (options.domains, options.streams)]
+    domains, streams, signatures = [
+        None if one is None else list(one) for one in (options.domains, options.streams, options.signatures)
+    ]
     given: dict[str, object] = {"url": checked, "event_types": wanted, "status": status, "description": described}
     given |= {"domains": domains, "streams": streams, "include_metadata": options.include_metadata}
-    signatures = None if options.signatures is None else list(options.signatures)
     given |= {"signatures": signatures, "honor_retry_after": options.honor_retry_after}
     changed = {name: value for name, value in given.items() if value is not None}
     async with pool.acquire() as connection, connection.transaction():
