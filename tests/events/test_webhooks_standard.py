@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from engine.base import clock, ids, secrets
+from engine.base.settings import Settings
 from engine.events.webhooks import rules, standard
 from engine.events.webhooks import service as webhooks_service
 from engine.events.webhooks.post_options import PostOptions
@@ -36,7 +37,7 @@ async def account(pool: asyncpg.Pool) -> TestAccount:
 
 
 @pytest.fixture
-def world_here(settings: Any, pool: asyncpg.Pool) -> World:
+def world_here(settings: Settings, pool: asyncpg.Pool) -> World:
     return World(settings, pool)
 
 
@@ -212,6 +213,11 @@ async def test_our_headers_replace_own_ones_of_the_same_name_from_before(
         await world_here.until_posted(Endpoint(account, made.row.id, made.secret))
     [got] = receiver.got
     assert (got.headers["webhook-id"], got.headers["x-a"]) == (ids.format_id(ids.Kind.EVENT, event), "1")
+    row = await webhooks_service.change(
+        world_here.pool, account.id, made.row.id, url=None, event_types=None, status=None, pepper=PEPPER,
+        options=PostOptions(headers={"Webhook-Id": None}),
+    )  # fmt: skip
+    assert row.header_names == ["X-A"]
 
 
 # -- the fields of an endpoint --------------------------------------------------------------------
