@@ -19,7 +19,7 @@ def endpoint(*, latency_s: float | None = None, failures: int = 0) -> EndpointPa
 
 
 def post(webhook: UUID) -> Claimed:
-    return Claimed(webhook, ids.uuid7(), webhook, 1, 0, 0, *[None] * 8)
+    return Claimed(webhook, ids.uuid7(), webhook, 1, 0, 0, *(None, None, None, None, None, None, None, None))
 
 
 def room(one: EndpointPace, *, scarce: bool = False, now: float = 0.0) -> int:
