@@ -71,6 +71,7 @@ async def test_a_message_is_its_list_row_with_bodies_and_waybill(api: Api, accou
     assert found.pop("deliverBy") is None
     assert [one["domain"] for one in found.pop("forecast")["receivers"]] == ["people.test"]
     assert found.pop("waits") == []
+    assert found.pop("contentErased") is False
     assert found == row
     assert [event["type"] for event in waybill] == ["accepted"]
 
