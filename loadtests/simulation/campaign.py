@@ -24,7 +24,7 @@ import msgspec
 from engine.delivery.outcome import classify
 from engine.mail.replies import Answer, Phase, Reply
 from loadtests.simulation import clocks, determinism, mutations
-from loadtests.simulation.postgres import JobDatabase, Server
+from loadtests.simulation.postgres import JobDatabase, SimulationServer
 from loadtests.simulation.run import RunResult, run_seed
 from mta.smtp.client.tls import certificate_verifier
 
@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 def results(
-    running: Server, tasks: Sequence[Task], jobs: int, *, shows: bool = False
+    running: SimulationServer, tasks: Sequence[Task], jobs: int, *, shows: bool = False
 ) -> Generator[tuple[Task, RunResult], None, None]:
     """Yield the results of runs as they come, from `jobs` processes. Close the generator to end them.
 
@@ -88,7 +88,7 @@ def _received(sources: dict[Connection, Iterator[Task]]) -> Iterator[tuple[Task,
 
 
 def _job(
-    running: Server, name: str, tasks: Sequence[Task], state: Path, results_to: Connection, *, shows: bool
+    running: SimulationServer, name: str, tasks: Sequence[Task], state: Path, results_to: Connection, *, shows: bool
 ) -> None:
     """Make runs one after the other, and send their results."""
     determinism.prepare_statements()

@@ -11,9 +11,9 @@ from msgspec import Struct
 from engine.base import clock
 from engine.base.errors import Refusal
 from engine.sending.emails.types import Accepted
-from loadtests.simulation.postgres import Sender, senders
+from loadtests.simulation.postgres import SimulatedSender, senders
 from loadtests.simulation.service import ApiProcess, message_of
-from loadtests.simulation.supervisor import Supervisor
+from loadtests.simulation.supervisor import SimulatedSupervisor
 from loadtests.simulation.world import World
 
 MESSAGES: Final = 10
@@ -25,11 +25,11 @@ _LATENCY_S: Final = (0.0003, 0.004)
 _TRIES: Final = 40
 
 
-class Request(Struct):
+class ClientRequest(Struct):
     """A message that a client sends; `answer` is the id of the 202."""
 
     label: str
-    sender: Sender
+    sender: SimulatedSender
     to: list[str]
     key: str | None
     delay_s: float | None  # of a scheduled one
@@ -46,7 +46,7 @@ class NoAnswer(Exception):  # noqa: N818 - named for what happened
 class Clients:
     """All clients of a run."""
 
-    def __init__(self, world: World, supervisor: Supervisor, domains: list[str]) -> None:
+    def __init__(self, world: World, supervisor: SimulatedSupervisor, domains: list[str]) -> None:
         self._world = world
         self._rng = world.rng("clients")
         self._supervisor = supervisor
@@ -64,16 +64,16 @@ class Clients:
         rng = self._rng
         return self._burst_at + rng.uniform(0.0, _BURST_S) if rng.random() < 0.5 else rng.uniform(0.2, _SPREAD_S)
 
-    def _drawn(self, label: str, domains: list[str]) -> Request:
+    def _drawn(self, label: str, domains: list[str]) -> ClientRequest:
         rng = self._rng
         to = [
             f"{label}-{number}@{domain}" for number, domain in enumerate(rng.sample(domains, rng.choice((1, 1, 1, 2))))
         ]
         key = label if rng.random() < 0.6 else None
         delay_s = rng.uniform(0.2, 3.0) if rng.random() < 0.3 else None
-        return Request(label, rng.choice(senders()), to, key, delay_s)
+        return ClientRequest(label, rng.choice(senders()), to, key, delay_s)
 
-    async def _send(self, request: Request, wait_s: float) -> None:
+    async def _send(self, request: ClientRequest, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
         for _ in range(_TRIES):
             api = self._supervisor.ready_api(self._rng)
@@ -82,7 +82,7 @@ class Clients:
             await asyncio.sleep(self._rng.uniform(*_AGAIN_S))
         self._world.violate(f"{request.label} was never accepted: {request.refused or 'no answer'}")
 
-    async def _tried(self, request: Request, api: ApiProcess) -> bool:
+    async def _tried(self, request: ClientRequest, api: ApiProcess) -> bool:
         """Send once; return True if no other try is due."""
         try:
             answer = await self._ask(request, api)
@@ -98,7 +98,7 @@ class Clients:
         self._world.note("client", f"{request.label}: 202 {answer.status}")
         return True
 
-    async def _ask(self, request: Request, api: ApiProcess) -> Accepted | Refusal:
+    async def _ask(self, request: ClientRequest, api: ApiProcess) -> Accepted | Refusal:
         await asyncio.sleep(self._rng.uniform(*_LATENCY_S))
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -121,7 +121,7 @@ class Clients:
         await asyncio.sleep(self._rng.uniform(*_LATENCY_S))
         return answer
 
-    def _fields(self, request: Request) -> dict[str, object]:
+    def _fields(self, request: ClientRequest) -> dict[str, object]:
         fields: dict[str, object] = {
             "from": f"shop@{request.sender.domain}", "to": request.to, "subject": request.label, "text": "Hello!",
         }  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, Final
 from loadtests.simulation import clocks, postgres
 from loadtests.simulation.campaign import Task, results
 from loadtests.simulation.mutations import MUTATIONS
-from loadtests.simulation.postgres import Server
+from loadtests.simulation.postgres import SimulationServer
 from loadtests.simulation.run import RunResult
 
 PROGRESS_EVERY: Final = 50
@@ -53,14 +53,14 @@ def _asked(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _one(running: Server, seed: int, mutation: str) -> Report:
+def _one(running: SimulationServer, seed: int, mutation: str) -> Report:
     """Run one seed."""
     with contextlib.closing(results(running, [Task(seed, mutation)], jobs=1, shows=True)) as found:
         _, result = next(found)
     return {"passed": not result.violations, "runs": [_shown(result) | {"schedule": result.schedule}]}
 
 
-def _many(running: Server, asked: argparse.Namespace) -> Report:
+def _many(running: SimulationServer, asked: argparse.Namespace) -> Report:
     """Run seeds; the report holds the schedules of the first that fail."""
     tasks = [Task(seed, asked.mutation) for seed in range(asked.first, asked.first + asked.seeds)]
     runs: list[Report] = []
@@ -77,7 +77,7 @@ def _many(running: Server, asked: argparse.Namespace) -> Report:
     return {"passed": not failed, "runs": sorted(runs, key=lambda one: int(one["seed"])), "failed": failed}
 
 
-def _mutations(running: Server, asked: argparse.Namespace) -> Report:
+def _mutations(running: SimulationServer, asked: argparse.Namespace) -> Report:
     """Run each mutation until a seed finds it."""
     found = []
     for name in [asked.mutation] if asked.mutation else MUTATIONS:

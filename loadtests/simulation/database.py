@@ -35,7 +35,7 @@ class StatementFault(Enum):
 
 
 Chooser = Callable[[str, str, bool], tuple[float, float, StatementFault | None]]
-Observer = Callable[["Session", str, bytes, bytes], None]
+Observer = Callable[["SimulatedSession", str, bytes, bytes], None]
 
 
 def no_faults(_process: str, _label: str, _writes: bool) -> tuple[float, float, StatementFault | None]:  # noqa: FBT001
@@ -61,20 +61,20 @@ class Database:
         self._free = warm
         self.known = known  # replies about the schema alone, by request: the same in every run
         self.learned: dict[bytes, bytes] = {}
-        self._blocked: list[Session] = []
-        self._sessions: dict[Session, None] = {}
+        self._blocked: list[SimulatedSession] = []
+        self._sessions: dict[SimulatedSession, None] = {}
         self._numbers: dict[str, int] = {}
         self.most: dict[bytes, int] = {}
         self._used: dict[bytes, int] = {}
 
-    def connect(self, factory: Callable[[], asyncio.Protocol]) -> "Session":
+    def connect(self, factory: Callable[[], asyncio.Protocol]) -> "SimulatedSession":
         """Open a session. Raises ConnectionRefusedError while PostgreSQL is down."""
         process = current()
         name = "" if process is None else process.name
         if self.world.now < self.down_until or self.is_cut(name):
             raise ConnectionRefusedError(111, "PostgreSQL is down")
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        session = Session(self, process, f"{name}/{number}")
+        session = SimulatedSession(self, process, f"{name}/{number}")
         self._sessions[session] = None
         session.begin(factory())
         return session
@@ -118,13 +118,13 @@ class Database:
         began = f"; SET sim.began = '{now}'" if backend.status == "I" else ""
         return query(f"SET sim.now = '{now}'{began}")
 
-    def forget(self, session: "Session") -> None:
+    def forget(self, session: "SimulatedSession") -> None:
         """Drop a session that has ended."""
         self._sessions.pop(session, None)
         if session in self._blocked:
             self._blocked.remove(session)
 
-    def block(self, session: "Session") -> None:
+    def block(self, session: "SimulatedSession") -> None:
         """Note that a session waits for a lock."""
         self._blocked.append(session)
 
@@ -134,11 +134,11 @@ class Database:
             if session in self._blocked and not self.monitor.is_blocked(session.pid):
                 session.go_on()
 
-    def is_blocked(self, session: "Session") -> bool:
+    def is_blocked(self, session: "SimulatedSession") -> bool:
         """Return True if a session waits for a lock."""
         return session in self._blocked
 
-    def went_on(self, session: "Session") -> None:
+    def went_on(self, session: "SimulatedSession") -> None:
         """Note that a session waits no more."""
         self._blocked.remove(session)
 
@@ -156,7 +156,7 @@ class Database:
                 session.go_on(cancelled=True)
 
 
-class Session(asyncio.Transport):
+class SimulatedSession(asyncio.Transport):
     """One session as the driver sees it: a transport."""
 
     def __init__(self, database: Database, process: Process | None, name: str) -> None:

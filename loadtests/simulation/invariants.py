@@ -11,13 +11,13 @@ from uuid import UUID
 from engine.base import ids
 from engine.store.queries import Queries, Query
 from loadtests.simulation.backend import messages
-from loadtests.simulation.clients import Request
-from loadtests.simulation.database import Session
+from loadtests.simulation.clients import ClientRequest
+from loadtests.simulation.database import SimulatedSession
 from loadtests.simulation.mail_servers import Delivered
 from loadtests.simulation.postgres import EVENT_TYPES
 from loadtests.simulation.process import Process
 from loadtests.simulation.service import Surroundings
-from loadtests.simulation.supervisor import Supervisor
+from loadtests.simulation.supervisor import SimulatedSupervisor
 
 _SQL = Queries.beside(__file__, "invariants.sql")
 _LEFT = _SQL.command("left_over")
@@ -38,7 +38,7 @@ _DONE: Final = b"done"
 class Watch:
     """The invariants of one run."""
 
-    def __init__(self, around: Surroundings, supervisor: Supervisor) -> None:
+    def __init__(self, around: Surroundings, supervisor: SimulatedSupervisor) -> None:
         self._around = around
         self._world = around.world
         self._supervisor = supervisor
@@ -52,7 +52,7 @@ class Watch:
 
     # -- while it runs ---------------------------------------------------------------------------
 
-    def _statement(self, session: Session, label: str, _unit: bytes, reply: bytes) -> None:
+    def _statement(self, session: SimulatedSession, label: str, _unit: bytes, reply: bytes) -> None:
         """A process that is no member of the shards settles nothing."""
         if session.process is None or not session.process.name.startswith("mta"):
             return
@@ -95,7 +95,7 @@ class Watch:
 
     # -- at the end ------------------------------------------------------------------------------
 
-    def check(self, requests: list[Request]) -> None:
+    def check(self, requests: list[ClientRequest]) -> None:
         """Check what is stored against what clients, mail servers and receivers know."""
         self._check_accepted(requests)
         self._check_recipients()
@@ -105,7 +105,7 @@ class Watch:
         for one in self._supervisor.failures:
             self._world.violate(one)
 
-    def _check_accepted(self, requests: list[Request]) -> None:
+    def _check_accepted(self, requests: list[ClientRequest]) -> None:
         stored: dict[str, list[str]] = {}
         for label, message in self._rows(_MESSAGES):
             stored.setdefault(str(label), []).append(str(message))

@@ -99,7 +99,7 @@ END $$
 """
 
 
-class Sender(Struct, frozen=True):
+class SimulatedSender(Struct, frozen=True):
     """An account that sends, with its domain and its webhook endpoint."""
 
     account: UUID
@@ -107,17 +107,17 @@ class Sender(Struct, frozen=True):
     webhook: UUID
 
 
-def senders() -> list[Sender]:
+def senders() -> list[SimulatedSender]:
     """Return the accounts of each run."""
     at_ms = clock.milliseconds(EPOCH) - 86_400_000
     found = []
     for number in range(ACCOUNTS):
         account, webhook = (ids.uuid7(at_ms + number, bytes([kind]) * 10) for kind in (1, 2))
-        found.append(Sender(account, f"sender{number}.test", webhook))
+        found.append(SimulatedSender(account, f"sender{number}.test", webhook))
     return found
 
 
-class Server(PostgresServer):
+class SimulationServer(PostgresServer):
     """A PostgreSQL that does nothing of its own: no vacuum, no checkpoint that matters."""
 
     def _settings(self) -> dict[str, str]:
@@ -130,11 +130,11 @@ class Server(PostgresServer):
 
 
 @contextmanager
-def server() -> Iterator[Server]:
+def server() -> Iterator[SimulationServer]:
     """Run a PostgreSQL with a template of the database."""
     with tempfile.TemporaryDirectory(prefix="waybill-sim-", dir=short_temp(), ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
-        running = Server(Path(folder), durable=False)
+        running = SimulationServer(Path(folder), durable=False)
         running.start()
         try:
             asyncio.run(_make_template(running.url))
@@ -146,7 +146,7 @@ def server() -> Iterator[Server]:
 class JobDatabase:
     """The database of one job, with sessions that outlive runs."""
 
-    def __init__(self, running: Server, name: str) -> None:
+    def __init__(self, running: SimulationServer, name: str) -> None:
         self.name = name
         self.path = str(running.socket_folder() / ".s.PGSQL.5432")
         self.url = running.url.replace("/postgres?", f"/{name}?", 1)
@@ -198,7 +198,7 @@ async def _make_template(url: str) -> None:
         await connection.close()
 
 
-async def _insert(connection: object, sender: Sender) -> None:
+async def _insert(connection: object, sender: SimulatedSender) -> None:
     session: Any = connection
     await accounts.insert(
         session, sender.account, name=sender.domain, plan=Plan.GROWTH, daily_cap=DAILY_CAP, monthly_cap=None

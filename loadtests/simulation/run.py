@@ -18,7 +18,7 @@ from loadtests.simulation.postgres import JobDatabase
 from loadtests.simulation.receivers import Receivers
 from loadtests.simulation.redis import RedisServer
 from loadtests.simulation.service import Surroundings, settings_for
-from loadtests.simulation.supervisor import Supervisor
+from loadtests.simulation.supervisor import SimulatedSupervisor
 from loadtests.simulation.world import START, Violation, World
 
 DOMAINS: Final = {f"people{number}.test": f"10.0.0.{number + 1}" for number in range(5)}
@@ -51,7 +51,7 @@ def run_seed(seed: int, job: JobDatabase, state: Path) -> RunResult:
         settings_for(job.url, determinism.state_folder(state, seed)),
     )  # fmt: skip
     try:
-        loop.run_until_complete(_Run(around).run())
+        loop.run_until_complete(_SeedRun(around).run())
     except Violation as violation:
         world.violate(str(violation))
     free: list[Backend] = database.close()
@@ -61,13 +61,13 @@ def run_seed(seed: int, job: JobDatabase, state: Path) -> RunResult:
     )
 
 
-class _Run:
+class _SeedRun:
     """The parts of a run."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._faults = Faults(around.world)
-        self._supervisor = Supervisor(around, self._faults)
+        self._supervisor = SimulatedSupervisor(around, self._faults)
         self._clients = Clients(around.world, self._supervisor, list(DOMAINS))
         self._invariants = invariants.Watch(around, self._supervisor)
 

@@ -10,7 +10,7 @@ from loadtests.simulation.process import Process
 from loadtests.simulation.service import ROLES, ApiProcess, MtaProcess, Role, Surroundings
 
 
-class Supervisor:
+class SimulatedSupervisor:
     """The processes of a run, by name."""
 
     def __init__(self, around: Surroundings, faults: Faults) -> None:

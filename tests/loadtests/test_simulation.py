@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600
-FEW, MANY = 4, 60
+FEW, MANY = 4, 30
 
 # Seeds that failed before the service was changed, with the invariant that did not hold. The draws of a seed follow the
 # code of the simulation, so an old seed may come to mean another run: each fault has a test of its own beside it.
