@@ -6,6 +6,7 @@ from typing import Final
 
 import yarl
 
+from engine.events.webhooks import rules
 from engine.store.http_client import HttpFailure, HttpReply
 from loadtests.simulation.process import current
 from loadtests.simulation.world import World
@@ -40,8 +41,8 @@ class SimulatedHttpClient:
         how = rng.choices(list(_FAULTS), list(_FAULTS.values()))[0] if receivers.faulty else "answers"
         await asyncio.sleep(rng.uniform(*_LATENCY_S))
         if how in ("answers", "drops after"):
-            receivers.taken.add(headers["Service-Delivery-Id"])
-        receivers.world.note(name, f"post {headers['Service-Delivery-Id'][-6:]}: {how}")
+            receivers.taken.add(headers[rules.DELIVERY_ID])
+        receivers.world.note(name, f"post {headers[rules.DELIVERY_ID][-6:]}: {how}")
         match how:
             case "answers":
                 await asyncio.sleep(rng.uniform(*_LATENCY_S))
