@@ -160,7 +160,7 @@ async def test_before_sending_the_spam_score_and_the_requirements_of_providers_a
     checks = shown.get_by_role("dialog").get_by_label("Spam and sender checks")
     await expect(checks).to_contain_text("Spam score 0")
     await expect(checks).to_contain_text(re.compile(r"Gmail: \d of \d"))
-    await expect(checks).to_contain_text(re.compile(r"Microsoft: \d of 4"))
+    await expect(checks).to_contain_text(re.compile(r"Microsoft: \d of \d"))
     await checks.get_by_text("All requirements").click()
     await expect(checks).to_contain_text("Emails are signed with the key of")
     assert await page.axe() == []
