@@ -114,7 +114,7 @@ export const serviceNow = () => Date.now() + aheadMs;
 export function ago(iso, now = serviceNow()) {
   const past = now - Date.parse(iso);
   const size = Math.abs(past);
-  if (size < 10_000) return "just now";
+  if (size < 10_000) return past < -2000 ? "in a moment" : "just now"; // clocks differ a little
   const text =
     size < MINUTE ? `${Math.round(size / 1000)} s`
     : size < HOUR ? `${Math.floor(size / MINUTE)} min`
