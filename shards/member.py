@@ -145,7 +145,6 @@ class ShardMember:
             await lease.JOIN.execute(connection, self.id, self._name, 1.0, self._lease_s)
             if not self._first:  # else `_succeed` does it: the others would move shards twice
                 await bump(connection, placement.KIND)
-        self._joined = True
         self._renewed(began)
         _log.info("member joined", member=str(self.id), name=self._name)
 
@@ -169,6 +168,7 @@ class ShardMember:
         return True
 
     def _renewed(self, began: float) -> None:
+        self._joined = True  # here, as the reply to `join_members` may be lost: then a heartbeat is the first to tell
         if began > self._ownership.held_until:
             self._steady_since = began
         self._ownership.renew(began + self._lease_s * (1 - MARGIN))

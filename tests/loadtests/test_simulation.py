@@ -18,6 +18,8 @@ FEW, MANY = 4, 30
 REGRESSIONS: tuple[tuple[int, str], ...] = (
     (8, "a member delivers the shards that it took although the reply was lost (tests/shards/test_member.py)"),
     (20, "the same, where the other member is stalled"),
+    (161, "a fenced member drops its deliveries although the reply to its join was lost (tests/shards/test_member.py)"),
+    (215, "the same, where PostgreSQL was away when the member was fenced"),
 )
 
 

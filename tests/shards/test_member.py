@@ -12,6 +12,7 @@ from engine.base import ids
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from ops.host.temporary_servers import temporary_servers
+from shards import lease
 from shards.member import ShardMember
 from shards.ownership import ShardOwnership
 from tests.harness.patience import PATIENCE_S
@@ -341,6 +342,25 @@ async def test_a_fenced_member_drops_all_shards_and_rejoins_under_a_new_id(
     assert process.fenced == 1
     members = await own_pool.fetch("SELECT id FROM shard_members")
     assert [row["id"] for row in members] == [process.member.id]
+
+
+async def test_a_fenced_member_drops_its_deliveries_although_the_reply_to_its_join_was_lost(
+    start: Start, own_pool: asyncpg.Pool
+) -> None:
+    process = start("a")
+    await process.kill()  # before it ran
+    joined = process.member.id
+    await lease.MAKE.execute(own_pool, SHARDS)
+    await lease.JOIN.execute(own_pool, joined, "a", 1.0, LONG_S)  # as if the connection had been lost after the commit
+
+    process.start()
+    await until(lambda: shared_out(process))
+    assert process.member.id == joined
+    assert process.fenced == 0
+    await own_pool.execute("DELETE FROM shard_members WHERE id = $1", joined)
+
+    await until(lambda: process.member.id != joined and shared_out(process))
+    assert process.fenced == 1
 
 
 async def test_a_member_that_slept_through_its_lease_is_fenced_and_rejoins(
