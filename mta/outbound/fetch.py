@@ -143,8 +143,8 @@ class FetchStage:
             fitting = max(1, min(LOAD_ROWS, self._active.room))
             part, wanted = wanted[:fitting], wanted[fitting:]
             with self._row_moves.reading():
-                rows = await queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
-                await self._intake.take(rows)
+                loading = queue.load_hinted(self._pool, {key[1] for key in part}, {key[0] for key in part})
+                await self._intake.take(loading)
 
     async def load_later(self) -> None:
         """Load the hinted mail for unproven domains, some at a time and beside the hints, until cancelled: mail for
@@ -236,7 +236,7 @@ class FetchStage:
         self._broadcasts.offer(_broadcasts({key: keys[key] for key in chosen}), more=bool(self._deep))
         for start in range(0, len(taken), LOAD_ROWS):
             with self._row_moves.reading():
-                await self._intake.take(await queue.load(self._pool, taken[start : start + LOAD_ROWS]))
+                await self._intake.take(queue.load(self._pool, taken[start : start + LOAD_ROWS]))
         self._has_backlog = bool(self._deep and others)
         more_behind = self._has_backlog or len(others) > len(taken) or bool(taken and self._ahead)
         self._ask_at = REFILL * (UNPROVEN if left else 1.0)

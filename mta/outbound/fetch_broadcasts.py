@@ -131,7 +131,7 @@ class BroadcastLoader:
             keys = [key for key in keys if key[1] in self._proven or (room := room - 1) >= 0]
         if keys:
             with self._row_moves.reading():
-                await self._intake.take(await queue.load(self._pool, keys))
+                await self._intake.take(queue.load(self._pool, keys))
 
     def _ask_for_more(self) -> None:
         if not self._offered_at:

@@ -1,6 +1,6 @@
 """Takes loaded rows into memory: each becomes a delivery in the active queue and is handed to routing by domain."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 
 import structlog
 
@@ -49,9 +49,13 @@ class RowIntake:
         self._routing = routing
         self._tasks = tasks
 
-    async def take(self, rows: Iterable[Row]) -> None:
+    async def take(self, loading: Awaitable[Sequence[Row]]) -> None:
         """Take the rows that this process owns and does not hold yet. Raises DatabaseUnavailable; then nothing was
         taken."""
+        membership = self._ownership.member_id
+        rows = await loading
+        if self._ownership.member_id != membership:
+            return  # fenced since: another owner may have delivered them, even if the shard has come back
         fresh = self._added(rows)
         if not fresh:
             return

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from engine.delivery import queue
 from engine.delivery.partition import shard_of
+from engine.delivery.queue import Row
 from engine.store.caches import bump
 from mta.outbound import deliver
 from tests.harness.outbound import Mta, World
@@ -53,6 +56,38 @@ async def test_a_fenced_engine_writes_no_content(here: World) -> None:
     assert here.sink.connections == 2
     assert copies(here) == ["ann@peer.test"]
     assert await here.steps(message) == ["accepted", "attempted", "delivered"]
+
+
+async def test_rows_that_were_loaded_before_a_fence_are_not_taken_after_it(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the engine has the shard again: another owner may have delivered them."""
+    await here.send("ann@peer.test")
+    late: list[str] = []
+
+    def slow(load: Callable[..., Awaitable[list[Row]]]) -> Callable[..., Awaitable[list[Row]]]:
+        async def loaded(*wanted: Any) -> list[Row]:
+            rows = await load(*wanted)
+            if rows and not late:
+                late.append(rows[0].domain)
+                before = mta.member.id
+                await here.pool.execute("DELETE FROM queue")  # delivered by another owner
+                await here.pool.execute("DELETE FROM shard_members")
+                await here.pool.execute("UPDATE shard_owners SET owner = NULL")
+                await here.until(lambda: mta.member.id != before and rows[0].shard in mta.ownership.shards)
+            return rows
+
+        return loaded
+
+    monkeypatch.setattr(queue, "load", slow(queue.load))
+    monkeypatch.setattr(queue, "load_hinted", slow(queue.load_hinted))
+    mta = await here.mta()
+    await here.until(lambda: late != [] and len(mta.member.owned) > 0)
+    await here.send("bob@peer.test")
+    await here.until(lambda: here.sink.count > 0)
+    await here.until_idle()
+
+    assert copies(here) == ["bob@peer.test"]
 
 
 async def test_what_a_fenced_engine_had_delivered_is_not_settled_by_it(here: World) -> None:
