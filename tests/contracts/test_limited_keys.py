@@ -136,7 +136,8 @@ async def test_what_belongs_to_a_key_is_read_by_it(operation: Operation, limited
     for token in limited.owners.values():
         answer = await limited.api.get(path_of(operation, limited), token)
 
-        assert answer.status == 200, answer.body
+        # Of the message, which still waits, a certificate is refused for its state: the key may know that.
+        assert answer.status == (409 if operation.path.endswith("/certificate") else 200), answer.body
 
 
 async def test_a_test_of_a_template_is_sent_as_any_mail_of_the_key(limited: Limited) -> None:
