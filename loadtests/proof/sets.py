@@ -120,6 +120,7 @@ FULL: Final = (
     _drill(Subject.FINAL_DOT, "unknown-outcome"),
     _drill(Subject.SERVERS, "names"),
     _drill(Subject.SERVERS, "bystander"),
+    _drill(Subject.SERVERS, "fairness"),
     _drill(Subject.SERVERS, "silent-sites", "--messages", "2000"),
     _drill(Subject.RECEIVING, "kill-mx", "--rounds", "10"),
     _drill(Subject.RECEIVING, "mx-postgres-away", "--rounds", "3"),
