@@ -95,6 +95,8 @@ async def test_a_row_tells_everything_about_its_message(api: Api, account: TestA
         "scheduledAt": None,
         "deliveredAt": None,
         "resentFrom": None,
+        "retainContent": True,
+        "contentUntil": None,
         "recipients": [
             {"address": "ann@people.test", "kind": "to", **waiting},
             {"address": "bob@people.test", "kind": "to", **waiting},
