@@ -13,11 +13,10 @@ LEFT JOIN LATERAL (
 
 -- name: insert_webhook
 -- Insert endpoint $1 of account $2: URL $3, event types $4, sealed secret $5, description $6, domains $7, streams $8, names
--- $9 and sealed values $10 of headers, whether posts include tags and metadata $11, signatures $12, whether Retry-After is
--- honored $13.
+-- $9 and sealed values $10 of headers, whether posts include tags and metadata $11.
 INSERT INTO webhooks (id, account_id, url, event_types, sealed_secret, description, domains, streams, header_names,
-                      sealed_headers, include_metadata, signatures, honor_retry_after, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp());
+                      sealed_headers, include_metadata, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, clock_timestamp());
 
 -- name: count_webhooks
 -- Count the endpoints of account $1.
@@ -59,14 +58,13 @@ WHERE w.account_id = $1 AND w.id = ANY ($2::uuid[]);
 
 -- name: change_webhook
 -- Change endpoint $2 of account $1: URL $3, event types $4, status $5, description $6, domains $7, streams $8, names $9 and
--- sealed values $10 of headers, whether posts include tags and metadata $11, signatures $12, whether Retry-After is honored
--- $13; null keeps a value, for the sealed values null names. Another URL or status forgets its failures.
+-- sealed values $10 of headers, whether posts include tags and metadata $11; null keeps a value, for the sealed values null
+-- names. Another URL or status forgets its failures.
 UPDATE webhooks SET url = coalesce($3, url), event_types = coalesce($4, event_types), status = coalesce($5, status),
     description = coalesce($6, description), domains = coalesce($7, domains), streams = coalesce($8, streams),
     header_names = coalesce($9, header_names),
     sealed_headers = CASE WHEN $9::text[] IS NULL THEN sealed_headers ELSE $10 END,
-    include_metadata = coalesce($11, include_metadata), signatures = coalesce($12, signatures),
-    honor_retry_after = coalesce($13, honor_retry_after),
+    include_metadata = coalesce($11, include_metadata),
     failures = CASE WHEN $3 <> url OR $5 <> status THEN 0 ELSE failures END,
     failing_since = CASE WHEN $3 <> url OR $5 <> status THEN NULL ELSE failing_since END
 WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
@@ -76,6 +74,11 @@ RETURNING :endpoint_columns;
 -- Read the headers of endpoint $2 of account $1, and lock it for a change.
 SELECT header_names, sealed_headers FROM webhooks WHERE account_id = $1 AND id = $2 AND status <> 'deleted'
 FOR NO KEY UPDATE;
+
+-- name: change_signatures_and_retries
+-- Set signatures $3 of endpoint $2 of account $1, and whether Retry-After is honored $4; null keeps a value.
+UPDATE webhooks SET signatures = coalesce($3, signatures), honor_retry_after = coalesce($4, honor_retry_after)
+WHERE account_id = $1 AND id = $2 AND status <> 'deleted';
 
 -- name: lock_secret
 -- Read the sealed secret of endpoint $2 of account $1, and lock it for a change.

@@ -89,8 +89,9 @@ async def create(
         headers = post_options.sealed_headers(options.headers or {}, None, post_options.headers_key(pepper), webhook)
         await store.INSERT.execute(
             connection, webhook, account, checked, wanted, sealed, described, domains, streams, headers.header_names,
-            headers.sealed_headers, options.include_metadata or False, signatures, options.honor_retry_after or False,
+            headers.sealed_headers, options.include_metadata or False,
         )  # fmt: skip
+        await _set_signatures_and_retries(connection, account, webhook, signatures, options.honor_retry_after)
         row = await store.READ.first(connection, account, webhook)
         assert row is not None
         detail = {"url": checked, "event_types": wanted} | _shown(row)
@@ -138,9 +139,10 @@ async def change(
             changed["header_names"] = names
         if signatures is not None and standard.STANDARD in signatures:
             await _check_secret(connection, account, webhook, pepper)
+        await _set_signatures_and_retries(connection, account, webhook, signatures, options.honor_retry_after)
         row = await store.CHANGE.first(
             connection, account, webhook, checked, wanted, status, described, domains, streams, names, sealed,
-            options.include_metadata, signatures, options.honor_retry_after,
+            options.include_metadata,
         )  # fmt: skip
         if row is None:
             raise not_found("webhook endpoint")
@@ -238,6 +240,18 @@ def _with_headers(given: Mapping[str, str | None], stored: HeadersRow, pepper: P
             "The stored headers of this endpoint can't be read because WAYBILL_KEY_PEPPER has changed. Send all of "
             f"them again: {', '.join(stored.header_names)}.",
         ) from None
+
+
+async def _set_signatures_and_retries(
+    connection: Conn,
+    account: UUID,
+    webhook: UUID,
+    signatures: list[str] | None,
+    honor: bool | None,  # noqa: FBT001 - a column
+) -> None:
+    """Set what is given; None keeps a value."""
+    if signatures is not None or honor is not None:
+        await store.CHANGE_SIGNATURES_AND_RETRIES.execute(connection, account, webhook, signatures, honor)
 
 
 async def _check_secret(connection: Conn, account: UUID, webhook: UUID, pepper: Pepper) -> None:
