@@ -176,8 +176,10 @@ def paths(value: Any, above: str = "") -> set[str]:
 
 def test_most_guides_have_a_sample_that_runs() -> None:
     without = {slug for slug, guide in guides().items() if not any(sample.runs for sample in guide.samples)}
-    # Frameworks, operators' guides and test-your-emails have tests of their own; dns-providers is about other services.
+    # Frameworks, operators' guides and test-your-emails have tests of their own; dns-providers is about other services,
+    # and reliability has the figures of a proof.
     assert without <= {
         "django", "dns-providers", "errors", "express", "fastapi", "flask", "glossary", "go", "incidents", "index",
-        "laravel", "nextjs", "operating", "production", "rails", "second-host", "spring", "test-your-emails",
+        "laravel", "nextjs", "operating", "production", "rails", "reliability", "second-host", "spring",
+        "test-your-emails",
     }  # fmt: skip
