@@ -56,14 +56,15 @@ def run_part(part: ProofPart, seed: int, folder: Path, *, limit_s: float = LIMIT
 
 def _drill_record(told: dict[str, Any], done: _Finished) -> DrillRecord:
     try:
-        [report] = msgspec.convert(done.value, _DrillOutput).drills
+        # A command that ignores interrupts, as its parent did, may end well after its limit.
+        [report] = msgspec.convert(None if done.status is None else done.value, _DrillOutput).drills
     except (msgspec.ValidationError, ValueError):
         return DrillRecord(**told, verdict="failed", failure=_failure(done))
     return DrillRecord(**told, **counts_of(report))
 
 
 def _bench_record(told: dict[str, Any], done: _Finished) -> BenchRecord:
-    if not isinstance(done.value, dict) or "checked" not in done.value:
+    if done.status is None or not isinstance(done.value, dict) or "checked" not in done.value:
         return BenchRecord(**told, verdict="failed", failure=_failure(done))
     figures = {name: value for name, value in done.value.items() if name != "logs"}
     return BenchRecord(**told, verdict="passed" if figures["checked"] else "failed", figures=figures)

@@ -67,7 +67,7 @@ SELECT i.id AS incident_id, i.title, i.opened_at, i.closed_at, u.written_at, u.m
 FROM (SELECT * FROM status_incidents WHERE closed_at IS NULL OR closed_at > $1
       ORDER BY closed_at IS NOT NULL, opened_at DESC, id LIMIT $2) i
 JOIN status_updates u ON u.incident_id = i.id
-ORDER BY i.closed_at IS NOT NULL, i.opened_at DESC, i.id, u.id DESC;
+ORDER BY i.closed_at IS NOT NULL, i.opened_at DESC, i.id, u.written_at DESC, u.id DESC;
 
 -- name: forget_incidents
 -- Delete incidents that were closed before $1, with their updates.
