@@ -68,7 +68,7 @@ class Origin(Struct, frozen=True):
 
 
 class SenderDefaults(Struct, frozen=True):
-    """What the sending domain and the stream of a message say about it."""
+    """The settings that a message inherits from its sending domain and its stream."""
 
     return_path_host: str | None  # of the domain's own
     content_hours: int | None  # of the stream, see `Prepared.content_hours`

@@ -37,7 +37,7 @@ class PartRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DrillRecord(PartRecord, frozen=True, kw_only=True, rename="camel"):
-    """One drill: how many messages it counted, and the rules that it checked."""
+    """The result of a drill: its message counts and the rules that it checked."""
 
     sent: int = 0
     accepted: int = 0
@@ -54,7 +54,7 @@ class DrillRecord(PartRecord, frozen=True, kw_only=True, rename="camel"):
 
 
 class BenchRecord(PartRecord, frozen=True, kw_only=True, rename="camel"):
-    """One bench with its figures."""
+    """The result of a bench: its figures."""
 
     figures: dict[str, Any] = {}
 

@@ -41,7 +41,7 @@ class CannotContinue(RuntimeError):  # noqa: N818 - named for what it says
 
 
 class ProofPlan(Struct, frozen=True, kw_only=True):
-    """What a run does, as it was begun."""
+    """The options that a run was started with; `--continue` reads them again."""
 
     set_name: SetName
     only: tuple[str, ...]

@@ -17,7 +17,7 @@ SMALL: Final = ("--profile", "small")
 
 
 class Subject(StrEnum):
-    """What fails in a drill; the published tables have these groups."""
+    """The kind of fault that a drill injects; published tables are grouped by it."""
 
     PROCESSES = "Processes are killed, stopped and replaced"
     STORES = "PostgreSQL and Valkey fail, hang and fail over"
@@ -29,7 +29,7 @@ class Subject(StrEnum):
 
 
 class ProofPart(Struct, frozen=True, kw_only=True):
-    """One drill or bench with its options, as words of its command."""
+    """A drill or bench of a set, with the options of its command."""
 
     tool: Literal["drill", "bench"]
     target: str  # the drill or bench

@@ -17,7 +17,7 @@ _PUBLISHED: Final = frozenset(file.relative_to(ROOT).as_posix() for file in (STO
 
 
 class Judgement(Struct):
-    """What speaks against a proof, and what a reader should know beside it."""
+    """The result of verifying a proof: faults that make it invalid, and notes for the reader."""
 
     faults: list[str] = []
     notes: list[str] = []

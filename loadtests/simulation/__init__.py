@@ -1,1 +1,1 @@
-"""One process that holds a whole service and its surroundings, driven by one seed (`ops simulate`)."""
+"""Run a whole service and its surroundings in one process, in an order that a seed decides (`ops simulate`)."""

@@ -21,7 +21,7 @@ class ServerGone(RuntimeError):  # noqa: N818 - named for what happened
 
 
 class Backend:
-    """One session of PostgreSQL."""
+    """A session of the real PostgreSQL, over its wire protocol; later runs use it again."""
 
     def __init__(self, path: str, startup: bytes, *, monitor: "Monitor | None") -> None:
         self.key = startup

@@ -157,7 +157,7 @@ class Database:
 
 
 class SimulatedSession(asyncio.Transport):
-    """One session as the driver sees it: a transport."""
+    """The transport through which the driver reaches a session of PostgreSQL."""
 
     def __init__(self, database: Database, process: Process | None, name: str) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _CUT_S: Final = (3.0, 5.0)  # longer than a lease: meanwhile another process tak
 
 
 class Faults:
-    """What fails in a run."""
+    """The faults of a run, drawn from its seed."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -104,9 +104,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         transport = self.connect_database(protocol_factory)
         return transport, transport.get_protocol()
 
-    def _process_events(self, event_list: object) -> None:
-        raise NotImplementedError("this loop has no selector")
-
     def _write_to_self(self) -> None:
         pass
 

@@ -21,7 +21,7 @@ _REPLY_S: Final = (0.0005, 0.02)
 
 
 class Behaviour(StrEnum):
-    """What a server does with one transaction."""
+    """The behavior of a mail server in one transaction."""
 
     TAKES = "takes"
     DEFERS_RCPT = "defers rcpt"

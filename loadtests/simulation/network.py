@@ -53,7 +53,7 @@ class Network:
 
 
 class Listening:
-    """What `asyncio.start_server` returns, as far as it is used."""
+    """A listening server with the used part of the interface of `asyncio.Server`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._name = (host, port)
@@ -72,7 +72,7 @@ class Listening:
 
 
 class SimulatedTransport(asyncio.Transport):
-    """One side of a connection. What it writes reaches the other side later, in order."""
+    """The transport of one side of a connection; writes arrive at the other side later, in order."""
 
     peer: "SimulatedTransport"
 

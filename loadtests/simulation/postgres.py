@@ -13,7 +13,6 @@ from msgspec import Struct
 from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.secrets import Pepper, seal
-from engine.events.webhooks import standard
 from engine.events.webhooks import store as webhooks
 from engine.events.webhooks.service import secret_key
 from engine.people.account import store as accounts
@@ -212,5 +211,5 @@ async def _insert(connection: object, sender: SimulatedSender) -> None:
     sealed = seal(secret_key(PEPPER), b"whsec_" + b"s" * 32, sender.webhook.bytes)
     await webhooks.INSERT.execute(
         session, sender.webhook, sender.account, f"https://hooks.{sender.domain}/", list(EVENT_TYPES), sealed, "",
-        [], [], [], None, False, [standard.WAYBILL], False,  # noqa: FBT003 - columns
+        [], [], [], None, False,  # noqa: FBT003 - columns
     )  # fmt: skip

@@ -19,7 +19,7 @@ class Severed(Protocol):
 
 
 class Process:
-    """One incarnation of a process. Its tasks, timers and connections know it by a context variable."""
+    """A process from its start to its kill. Its tasks, timers and connections know it by a context variable."""
 
     def __init__(self, world: World, name: str, *, kill_at_turn: int = 0) -> None:
         self.world = world

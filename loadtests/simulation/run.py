@@ -1,4 +1,4 @@
-"""One run: the whole service and its surroundings from the start until everything is final, from one seed."""
+"""Run one seed: start the whole service and its surroundings, and check them once everything is final."""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +27,7 @@ _LOOK_S: Final = 0.5
 
 
 class RunResult(Struct, frozen=True):
-    """What came of one run."""
+    """The result of one run."""
 
     seed: int
     digest: str

@@ -51,7 +51,7 @@ class Told(Struct):
 
 
 class ReceiverDay:
-    """One simulated receiver."""
+    """A simulated receiver of mail."""
 
     def __init__(self, weather: Callable[[float], Weather], seed: int, hours: float = 24.0) -> None:
         self._weather = weather

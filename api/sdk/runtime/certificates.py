@@ -35,7 +35,7 @@ class CertificateError(WaybillError):
 
 
 class VerifiedCertificate(NamedTuple):
-    """What a valid certificate says. `message` is `identical`, or `same` if a mail server changed other fields only."""
+    """The findings of a verified certificate. `message` is `identical`, or `same` if only other fields were changed."""
 
     statement: dict[str, Any]
     key: dict[str, Any]  # the JWK that signed

@@ -130,7 +130,7 @@ class KeyRow(Struct, frozen=True):
 
 
 class CertifiedRow(Struct, frozen=True):
-    """What is stored about a message but its content, from one snapshot. `status` is null if the message is deleted."""
+    """The stored facts of a message, read in one snapshot. `status` is null if the message is deleted."""
 
     log_seq: int
     log_hash: bytes

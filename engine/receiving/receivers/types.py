@@ -63,7 +63,7 @@ class Cohort(Struct, frozen=True):
 
 
 class ReceiverFigures(Struct, frozen=True, kw_only=True):
-    """What the cohorts of a receiver say. `survival` is the share that still waits at the upper edge of each class; it
+    """The figures of a receiver. `survival` is the share that still waits at the upper edge of each class; it
     ends where nothing is known of longer times."""
 
     sample: int

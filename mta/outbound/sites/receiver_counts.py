@@ -94,7 +94,7 @@ _Key = tuple[int, str, str]  # the number of the bucket since 1970, provider, si
 
 
 class _Receiver(Struct, frozen=True):
-    """Who receives a domain's mail, as plain texts."""
+    """The receiver of a domain's mail: provider and site, as plain texts."""
 
     provider: str
     site: str

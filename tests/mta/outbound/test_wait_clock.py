@@ -33,7 +33,7 @@ STEPS = st.lists(
 
 
 class Reference:
-    """What a site is, and the waits that each waiting delivery adds up for itself in every interval."""
+    """A model of a site: its state, and the waits that each waiting delivery adds up for itself in every interval."""
 
     def __init__(self) -> None:
         self.transactions: Counter[UUID] = Counter()
