@@ -88,7 +88,7 @@ def add_routes(app: App, services: ApiServices) -> None:
     app.add_route(policy_host.TLS_ALLOWED_PATH, policy_host.TlsAllowed(services.pool, settings))
     app.add_route(confirmation_page.PATH, confirmation_page.ConfirmationResource(services, _count))
     app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
-    key_set.add_routes(app, services.pool)
+    key_set.add_routes(app, services.pool, settings.pepper)
     status_page.add_routes(app, services.pool, settings)
     app.add_route("/healthz", Health())
     app.add_route("/readyz", ReadinessEndpoint(services))

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import gzip
 import hashlib
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -13,6 +14,7 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import KeySet, KeySetSerialization
 
+from api.areas.delivery_certificates import key_set
 from api.sdk.runtime.certificates import CertificateError, verify_certificate, verify_log
 from engine.accounts.delivery_certificates import signing, store
 from engine.base import clock, ids
@@ -129,6 +131,13 @@ async def test_the_keys_are_public_and_cacheable(api: Api, account: TestAccount,
     assert again.status == 304
     assert all("d" not in one for one in answer.json["keys"])
     assert verify_certificate(certificate, answer.json).key["kid"] == kid
+
+
+async def test_the_keys_are_there_before_the_first_certificate(own_pool: asyncpg.Pool, settings: Settings) -> None:
+    """A reader may keep the set for minutes: an empty one would make the first certificates unknown."""
+    file = await key_set.KeySet(own_pool, settings.pepper)._current()
+
+    assert len(json.loads(gzip.decompress(file.content) if file.packed else file.content)["keys"]) == 1
 
 
 async def test_each_change_of_a_certificate_is_found(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
