@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,9 +47,14 @@ def configure(process: str, level: str, state: Path | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=output),  # type: ignore[arg-type]  # write, flush
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(output)
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[standard_handler(process, output)], force=True)
+
+
+def standard_handler(process: str, output: LogOutput | None = None) -> logging.Handler:
+    """Return a handler that writes the lines of a standard library's logger as the lines of this process."""
+    handler = logging.StreamHandler(output or LogOutput(sys.stdout))
     handler.setFormatter(_StandardLines(process))
-    logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)
+    return handler
 
 
 class Threshold:
@@ -109,10 +115,11 @@ class _StandardLines(logging.Formatter):
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {"event": record.getMessage(), "level": record.levelname.lower(), "logger": record.name}
+        line = {"event": record.getMessage(), "level": record.levelname.lower(), "logger": record.name.lstrip("_")}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _json({**line, "process": self._process})
+        at = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")  # as structlog writes it
+        return _json({**line, "process": self._process, "at": at})
 
 
 def _json(value: Any, **_: object) -> str:

@@ -23,7 +23,7 @@ from granian.server.mp import MPServer
 
 from api import app
 from api.routes import App
-from engine.base import scheduling
+from engine.base import logs, scheduling
 from engine.base.settings import Settings, is_small, load, variable
 from engine.store import large_mail, migrate, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
@@ -32,6 +32,12 @@ from ops.host import launch, sockets
 CONNECTIONS = 10_000  # per worker at once; Granian's default is the backlog, which live tails alone would fill
 _NET: Any = net  # its type stub lacks SocketHolder(descriptor, is_unix_socket, backlog)
 MAX_HEAD_BYTES = 64 * 1024  # of a request; Granian, which parses the head again after each read, allows 408 KiB
+# Granian's logger writes JSON lines, as all others do; the rest of its configuration is not used.
+LOG_LINES: dict[str, Any] = {
+    "formatters": {},
+    "handlers": {"json": {"()": logs.standard_handler, "process": "api"}},
+    "loggers": {"_granian": {"handlers": ["json"], "propagate": False}},
+}
 HEADER_TIMEOUT_MS = 30_000  # Postfix allows 300 s, but a request's head is far smaller than an SMTP dialogue
 
 
@@ -107,7 +113,7 @@ def main() -> int:
         "backlog": sockets.QUEUE,
         "backpressure": CONNECTIONS,
         "http1_settings": HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=MAX_HEAD_BYTES),
-        "log_enabled": True,
+        "log_dictconfig": LOG_LINES,
         "log_access": False,
     }
     if is_small(settings):

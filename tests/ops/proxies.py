@@ -1,6 +1,6 @@
 """Load balancers of others, each started in front of a running API: with the file that ops/deploy ships, and plainly.
 
-nginx, HAProxy and Caddy are looked for on the PATH and in /usr/sbin.
+nginx, HAProxy, Caddy and Apache are looked for on the PATH and in /usr/sbin.
 """
 
 import asyncio
@@ -98,6 +98,7 @@ def _arguments(program: str, config: Path) -> Sequence[str]:
         "nginx": ["-e", "stderr", "-p", str(config.parent), "-c", str(config), "-g", "daemon off;"],
         "haproxy": ["-db", "-f", str(config)],
         "caddy": ["run", "--adapter", "caddyfile", "--config", str(config)],
+        "apache2": ["-DFOREGROUND", "-f", str(config)],
     }[program]
 
 
@@ -156,6 +157,32 @@ def _shipped_caddy(site: Site) -> str:
     return _caddy(site, _with_api("Caddyfile", site).partition(NAME)[2])  # without its certificate from an authority
 
 
+def _apache(site: Site, host: str) -> str:
+    modules = "\n".join(f"LoadModule {name}_module {APACHE_MODULES}/mod_{name}.so" for name in APACHE_LOADS)
+    user = "User www-data\nGroup www-data\n" if os.geteuid() == 0 else ""
+    files = f"PidFile {site.folder}/apache.pid\nErrorLog /dev/stderr\nMutex file:{site.folder} default\n"
+    return f"{modules}\n{user}{files}ServerName localhost\nListen {site.listen}\n{host}\n"
+
+
+def _plain_apache(*directives: str) -> Callable[[Site], str]:
+    def write(site: Site) -> str:
+        lines = [
+            f"<VirtualHost {site.listen}>",
+            f"ProxyPass / http://{site.api}/ nocanon",
+            *directives,
+            "</VirtualHost>",
+        ]
+        return _apache(site, "\n".join(["AllowEncodedSlashes NoDecode", *lines]))
+
+    return write
+
+
+def _shipped_apache(site: Site) -> str:
+    pem = _certificate(site.folder)
+    text = _with_api("apache.conf", site).replace("*:443", site.listen)
+    return _apache(site, re.sub(r"(SSLCertificate(?:Key)?File) \S+", rf"\1 {pem}", text))
+
+
 def _with_api(file: str, site: Site) -> str:
     return (SHIPPED / file).read_text("utf-8").replace("127.0.0.1:8080", site.api)
 
@@ -167,6 +194,8 @@ def _certificate(folder: Path) -> Path:
 
 
 MIB = 1024 * 1024
+APACHE_MODULES = "/usr/lib/apache2/modules"
+APACHE_LOADS = ("mpm_event", "authz_core", "socache_shmcb", "ssl", "http2", "headers", "env", "proxy", "proxy_http")
 PROXIES = (
     Proxy("nginx as shipped", "nginx", _shipped_nginx, shipped=True, tls=True, limit=60 * MIB),
     Proxy("nginx, nothing but proxy_pass", "nginx", _plain_nginx(), limit=MIB),  # HTTP/1.0, one request a connection
@@ -185,4 +214,7 @@ PROXIES = (
     Proxy("Caddy, nothing but reverse_proxy", "caddy", _plain_caddy()),
     Proxy("Caddy that closes", "caddy", _plain_caddy("flush_interval -1", "transport http {", "keepalive off", "}")),
     Proxy("Caddy that buffers requests", "caddy", _plain_caddy("buffer_requests")),
+    Proxy("Apache as shipped", "apache2", _shipped_apache, shipped=True, tls=True, limit=60 * MIB),
+    Proxy("Apache, nothing but paths unchanged", "apache2", _plain_apache()),
+    Proxy("Apache that closes", "apache2", _plain_apache("SetEnv proxy-nokeepalive 1")),
 )  # fmt: skip

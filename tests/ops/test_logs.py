@@ -87,3 +87,32 @@ def test_a_level_of_the_file_holds_for_its_process_until_its_end(
     assert written(mine) == ["info", "warning", "error"]
     file.write_text("{")  # what a crash left
     assert written(mine) == ["info", "warning", "error"]
+
+
+OF_THE_SERVER = """
+from granian.log import LogLevels, configure_logging, logger
+from ops.processes import api
+
+configure_logging(LogLevels.info, api.LOG_LINES)
+logger.info("Spawning worker-1 with PID: %s", 12)
+try:
+    raise RuntimeError("it broke")
+except RuntimeError:
+    logger.exception("Application callable raised an exception")
+"""
+
+
+def test_the_http_server_writes_lines_as_all_others_do() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OF_THE_SERVER], check=True, capture_output=True, text=True, cwd=ROOT, timeout=30
+    )
+    spawned, failed = (json.loads(line) for line in done.stdout.splitlines())
+
+    assert spawned.keys() == {"event", "level", "logger", "process", "at"}
+    assert (spawned["event"], spawned["logger"], spawned["process"]) == (
+        "Spawning worker-1 with PID: 12",
+        "granian",
+        "api",
+    )
+    assert spawned["at"].endswith("Z")
+    assert "it broke" in failed["exception"]

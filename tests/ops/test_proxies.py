@@ -6,9 +6,10 @@ A proxy that is not installed is skipped and says so; `pytest -m proxies` runs t
 import asyncio
 import base64
 import io
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from ipaddress import ip_network
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import asyncpg
@@ -74,6 +75,20 @@ async def test_clients_of_every_version_are_answered(front: Running) -> None:
         assert [one.status for one in asked] == [200], version
         sent = await exchange(front.url, written(f"POST /v1/auth/login HTTP/{version}", *login, body=LOGIN))
         assert [(one.status, one.error_type) for one in sent] == [(401, "invalid_credentials")], version
+
+
+async def test_clients_may_use_http_2_over_tls(front: Running) -> None:
+    if not front.proxy.tls:
+        pytest.skip("without TLS no proxy offers HTTP/2")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    place = urlsplit(front.url)
+    _, writer = await asyncio.open_connection(place.hostname, place.port, ssl=context)
+    chosen = writer.get_extra_info("ssl_object").selected_alpn_protocol()
+    writer.transport.abort()
+
+    assert chosen == "h2"
 
 
 async def test_an_announced_body_is_asked_for_and_read(front: Running, account: TestAccount) -> None:
