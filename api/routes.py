@@ -14,6 +14,7 @@ from api.areas.compat import forms as compat
 from api.areas.contacts import confirmation_page
 from api.areas.delivery_certificates import key_set
 from api.areas.images import image_file
+from api.areas.instance import security_txt
 from api.areas.mta_sts import policy_host
 from api.areas.status_page import resources as status_page
 from api.areas.unsubscribes import resources as unsubscribes
@@ -89,6 +90,7 @@ def add_routes(app: App, services: ApiServices) -> None:
     app.add_route(confirmation_page.PATH, confirmation_page.ConfirmationResource(services, _count))
     app.add_route(unsubscribes.PATH, unsubscribes.UnsubscribeResource(services, _count))
     key_set.add_routes(app, services.pool, settings.pepper)
+    security_txt.add_routes(app, settings)
     status_page.add_routes(app, services.pool, settings)
     app.add_route("/healthz", Health())
     app.add_route("/readyz", ReadinessEndpoint(services))

@@ -9,7 +9,7 @@ FIELDS: Final = {
     ),
     "Database and Redis": ("database_url", "redis_url"),
     "Secrets": ("key_pepper", "key_pepper_previous"),
-    "Names and sender addresses": ("public_url", "mail_host", "system_from", "tls_report_from"),
+    "Names and sender addresses": ("public_url", "mail_host", "system_from", "tls_report_from", "security_contact"),
     "HTTP API": (
         "api_host", "api_port", "http_proxy_networks", "body_deadline_s", "body_min_bytes_per_s", "max_request_bytes",
         "stream_write_s", "tail_heartbeat_s", "tail_idle_s", "tail_lease_s", "tails_per_worker", "status_page",

@@ -13,6 +13,7 @@ MAX_RESERVE = 0.5  # of an account's limits, which broadcasts leave unused
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+", re.ASCII | re.IGNORECASE)
 _ADDRESS = re.compile(rf"[a-z0-9._+-]{{1,64}}@{_HOST.pattern}", re.ASCII | re.IGNORECASE)
 _SENDER = re.compile(rf"{_ADDRESS.pattern}|[^<>@\x00-\x1f]{{1,100}} <{_ADDRESS.pattern}>", re.IGNORECASE)
+_HTTPS = re.compile(rf"https://{_HOST.pattern}(?::[0-9]{{1,5}})?(?:/[!-~]*)?", re.ASCII)
 # Schemes that belong to browsers, not to apps.
 _NO_APP_SCHEMES = frozenset({"", "http", "javascript", "data", "file", "vbscript", "blob", "about"})
 _PORTS = tuple(name for name in Settings.__struct_fields__ if name.endswith("_port"))
@@ -184,6 +185,12 @@ def _check_names(settings: Settings) -> None:
         raise BadSetting(
             f"{variable('tls_report_from')} is {settings.tls_report_from!r}; it must be an address such as "
             "tls-reports@example.com"
+        )
+    contact = settings.security_contact
+    if contact is not None and not (_ADDRESS.fullmatch(contact) or _HTTPS.fullmatch(contact)):
+        raise BadSetting(
+            f"{variable('security_contact')} is {contact!r}; it must be an address such as security@example.com, or a "
+            "URL that begins with https://"
         )
 
 

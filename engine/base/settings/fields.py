@@ -128,6 +128,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     public_url: str = "http://127.0.0.1:8080"
     """api, worker: URL of the API as clients and browsers see it, for links in mail, cookies and passkeys; unset:
     http://127.0.0.1 with the API port."""
+    security_contact: str | None = None
+    """api: Where people report vulnerabilities of this installation, an email address or an https:// URL; served at
+    `/.well-known/security.txt`; unset: that path answers 404."""
     status_page: bool = False
     """api, worker: Serve a public status page at `/status` and `/status.json`, and record its history."""
     key_pepper: str | None = None
