@@ -199,8 +199,9 @@ def _octets(encoding: str, payload: str) -> bytes | None:
     letters = raw.translate(None, _not_base64)
     if raw and not letters.strip(b"="):
         return None
-    if b"=" not in letters[:-2]:
-        return _base64(letters.rstrip(b"="))
+    whole = letters.rstrip(b"=")
+    if b"=" not in whole:
+        return _base64(whole)
     # Some encoders join words that each end with padding.
     return b"".join([_base64(piece) for piece in letters.split(b"=") if piece])
 

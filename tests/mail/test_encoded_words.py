@@ -71,6 +71,8 @@ def test_words_are_decoded_or_left(value: str, text: str) -> None:
         (b"=?iso-8859-1?Q?J\xc3\xbcrgen?=", "Jürgen"),
         (b"=?iso-8859-1?Q?J\xfcrgen?=", "Jürgen"),
         (b"=?koi8-r?Q?\xc4\xc1?=", "да"),
+        (b"=?utf-8?b?=w7w?=", "ü"),
+        (b"=?utf-8?b?=w?=", ""),
     ],
 )
 def test_words_with_blanks_question_marks_raw_octets_or_padding_are_decoded(value: bytes, text: str) -> None:

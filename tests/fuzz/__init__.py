@@ -1,0 +1,1 @@
+"""Every reader of octets from outside, fed with valid examples that were broken at random."""
