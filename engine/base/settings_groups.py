@@ -5,7 +5,8 @@ from typing import Final
 FIELDS: Final = {
     "Host": (
         "state", "processes", "profile", "durable", "api_workers", "mta_workers", "relay_workers", "mx_workers",
-        "delivery", "python", "log_level", "drain_s", "port_base", "metrics_port", "sink_port", "dns_port",
+        "delivery", "python", "log_output", "log_level", "drain_s",
+        "port_base", "metrics_port", "sink_port", "dns_port",
     ),
     "Database and Redis": ("database_url", "redis_url"),
     "Secrets": ("key_pepper", "key_pepper_previous"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from engine.base.settings import variable
 from ops.commands.base import fail, reported, state_folder
 from ops.host import detach
 from ops.host.rolling import chosen
@@ -42,7 +43,7 @@ def logs(names: tuple[str, ...], *, follow: bool, lines: int) -> None:
     folder = state_folder() / "log"
     known = sorted(file.stem for file in folder.glob("*.log")) if folder.is_dir() else []
     if not known:
-        fail(f"There are no logs in {folder}.")
+        fail(f"There are no logs in {folder}. With {variable('log_output')}=stdout, `ops up` prints them.")
     logs = [_Log(folder / f"{name}.log") for name in chosen(known, names)]
     width = max(len(one.name) for one in logs) if len(logs) > 1 else 0
     for one in logs:

@@ -244,7 +244,7 @@ def _python(
         argv=tuple(launch.command([sys.executable, "-m", *words], sockets=handed)),
         env=environ,
         cwd=ROOT,
-        log=settings.state / "log" / f"{name}.log",
+        log=None if settings.log_output == "stdout" else settings.state / "log" / f"{name}.log",
         ready=ready,
         ended=forget_gauges,
         grace_s=grace_s,

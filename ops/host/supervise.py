@@ -9,8 +9,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -43,7 +44,7 @@ class ProcessSpec:
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    log: Path
+    log: Path | None  # None: its output goes where that of this process goes
     cwd: Path = Path("/")
     before: Callable[[], None] | None = None  # run in a thread before each start
     ready: Callable[[int], Awaitable[bool]] | None = None  # called with the pid; None: ready as soon as it has started
@@ -141,9 +142,9 @@ class Supervisor:
         """Run a process to its end and yield the lines that it prints; its errors go to its log."""
         reading, writing = os.pipe()
         lines = asyncio.StreamReader()
-        with os.fdopen(reading, "rb") as source, spec.log.open("ab") as log:
+        with os.fdopen(reading, "rb") as source, _output(spec) as errors:
             try:
-                process = await _started(spec, self.forks, (writing, log.fileno()), None)
+                process = await _started(spec, self.forks, (writing, errors), None)
             finally:
                 os.close(writing)
             loop = asyncio.get_running_loop()
@@ -221,9 +222,8 @@ class Supervisor:
             lived_s = time.monotonic() - began
             pause_s = FIRST_BACKOFF_S if lived_s >= SETTLED_AFTER_S else pause_s
             if child.was_ready:
-                self._say(
-                    f"{child.spec.name} {_ending(code)}; starting it again in {pause_s:.1f} s (log: {child.spec.log})"
-                )
+                where = "" if child.spec.log is None else f" (log: {child.spec.log})"
+                self._say(f"{child.spec.name} {_ending(code)}; starting it again in {pause_s:.1f} s{where}")
             elif time.monotonic() > child.first_start + START_PATIENCE_S:
                 child.failed = True
             await asyncio.sleep(pause_s)
@@ -266,7 +266,8 @@ class Supervisor:
             self._say(f"{child.spec.name} runs again")
         child.was_ready = child.is_ready = True
         async with asyncio.TaskGroup() as group:
-            group.create_task(_bound(child.spec.log))
+            if child.spec.log is not None:
+                group.create_task(_bound(child.spec.log))
             if child.spec.beside is not None:
                 group.create_task(_run_beside(child.spec.beside(), child.spec))
 
@@ -353,17 +354,32 @@ def _refuse_hopeless(child: _Child, timeout_s: float) -> None:
         what = f"is not ready after {timeout_s:.0f} s"
     else:
         return
-    raise StartFailed(f"{spec.name} {what}. The end of {spec.log}:\n{tail(spec.log)}")
+    raise StartFailed(f"{spec.name} {what}. {last_words(spec)}")
+
+
+def last_words(spec: ProcessSpec) -> str:
+    """Return the end of the process's log, introduced, for the message of a failed start."""
+    return "Its log lines stand above." if spec.log is None else f"The end of {spec.log}:\n{tail(spec.log)}"
+
+
+@contextlib.contextmanager
+def _output(spec: ProcessSpec) -> Iterator[int]:
+    """Yield the descriptor for the output of a process: its log file, or standard output."""
+    if spec.log is None:
+        yield sys.stdout.fileno()
+        return
+    with spec.log.open("ab") as log:
+        yield log.fileno()
 
 
 async def _spawn(spec: ProcessSpec, forks: ForkServer | None) -> tuple[Process, _Announcements]:
     """Start the process in a new session, so that Ctrl-C in the terminal reaches only the supervisor."""
-    bound_log(spec.log)
+    if spec.log is not None:
+        bound_log(spec.log)
     reading, writing = os.pipe()
     try:
-        with spec.log.open("ab") as log:
-            output = (log.fileno(), log.fileno())
-            process = await _started(spec, forks, output, writing if spec.announces else None)
+        with _output(spec) as output:
+            process = await _started(spec, forks, (output, output), writing if spec.announces else None)
     except BaseException:
         os.close(reading)
         raise
@@ -426,6 +442,9 @@ def _ending(code: int) -> str:
     return f"was ended by signal {-code}"
 
 
-def _note(log: Path, text: str) -> None:
+def _note(log: Path | None, text: str) -> None:
+    if log is None:
+        print(text, flush=True)
+        return
     with contextlib.suppress(OSError), log.open("a") as file:
         file.write(text + "\n")

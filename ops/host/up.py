@@ -29,8 +29,8 @@ from ops.host.process_specs import runs_local_peers
 from ops.host.rolling import Roller
 from ops.host.server_paths import CannotServe
 from ops.host.sockets import ListeningSockets, PortTaken
-from ops.host.state import AlreadyRunning, StateLock, UnusableState, kept_peppers, make_state, tail
-from ops.host.supervise import StartFailed, Supervisor
+from ops.host.state import AlreadyRunning, StateLock, UnusableState, kept_peppers, make_state
+from ops.host.supervise import StartFailed, Supervisor, last_words
 from ops.host.valkey_server import ValkeyServer
 from ops.local import personalities
 from ops.local.personalities import BadPersonalities
@@ -163,7 +163,7 @@ async def _prepare(supervisor: Supervisor, settings: Settings, step: str, consol
             raise StartFailed(line["failed"])
         else:
             return dict(line["done"])
-    raise StartFailed(f"The start ended early. The end of {spec.log}:\n{tail(spec.log)}")
+    raise StartFailed(f"The start ended early. {last_words(spec)}")
 
 
 def _notes(settings: Settings, database: PostgresServer | ValkeyServer | None, welcome: Mapping[str, Any]) -> list[str]:

@@ -218,3 +218,19 @@ async def test_a_process_goes_on_when_the_work_beside_it_fails(tmp_path: Path) -
         first = supervisor.pids()["one"]
         os.kill(first, signal.SIGKILL)
         await until(lambda: supervisor.pids().get("one", first) != first)
+
+
+async def test_output_without_a_log_file_goes_where_that_of_the_supervisor_goes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    printed = ""
+
+    def has_printed() -> bool:
+        nonlocal printed
+        printed += capfd.readouterr().out
+        return "from the child" in printed
+
+    async with Supervisor(lambda _: None) as supervisor:
+        supervisor.start(spec("one", f"print('from the child', flush=True)\n{FOREVER}", tmp_path, log=None))
+        await until(has_printed)
+    assert not list(tmp_path.iterdir())

@@ -315,6 +315,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """api: Maximum number of tails that one API worker keeps open."""
     stream_write_s: float = 30.0
     """api: Time without progress after which the API disconnects a client that does not read its response."""
+    log_output: Literal["files", "stdout"] = "files"
+    """up: Where the log lines of the processes go: `files` in the folder `log` of the state folder, or the standard
+    output of `ops up`, as containers expect."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """api, relay, mx, mta, worker: Lowest level of the log lines that are written; `ops log level` changes it for a
     limited time."""
