@@ -10,7 +10,7 @@ from api.areas.compat import foreign_paths
 from api.http import dispatch, framing, paths
 from api.http.decode import set_query_aside
 from api.http.forwarded import with_client
-from api.http.stream import open_connection
+from api.http.stream import OpenRequests, open_connection
 from api.lifespan import Lifespan
 from api.routes import App
 from engine.base.errors import Refusal
@@ -68,8 +68,12 @@ class ApiApp(falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]):
             return
         set_query_aside(scope)
         connection = open_connection(scope, receive, send, self._write_s)
-        await connection.run(super().__call__(scope, _nothing_yet, connection.send))
-        await connection.drain(scope["headers"])
+        OpenRequests.count += 1
+        try:
+            await connection.run(super().__call__(scope, _nothing_yet, connection.send))
+            await connection.drain(scope["headers"])
+        finally:
+            OpenRequests.count -= 1
 
 
 async def _nothing_yet() -> Any:

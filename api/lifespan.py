@@ -9,7 +9,7 @@ from typing import Any
 from api.areas.tails import resources as tails
 from api.http import graceful_shutdown
 from api.http.services import ApiServices
-from api.http.stream import guard_listeners
+from api.http.stream import OpenRequests, guard_listeners
 from api.routes import App, add_routes
 from engine.accounts.audit.verifier import Verifier
 from engine.accounts.billing.configuration import configured
@@ -138,6 +138,7 @@ async def _housekeeping(services: ApiServices) -> None:
         metrics.TALLY.write()
         await services.hints.probe()
         metrics.REDIS_AWAY.set(1 if services.hints.away else 0)
+        metrics.REQUESTS_OPEN.set(OpenRequests.count)
         metrics.HINTS_LOST.inc(services.hints.lost - lost)
         lost = services.hints.lost
         if ticks % TOUCH_S == 0:

@@ -187,6 +187,12 @@ def broken_body() -> Refusal:
     )
 
 
+class OpenRequests:
+    """Number of requests that this process is answering now, for a gauge that is written once a second."""
+
+    count = 0
+
+
 def open_connection(
     scope: MutableMapping[str, Any],
     receive: Callable[[], Any],

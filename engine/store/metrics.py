@@ -13,6 +13,9 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 REQUESTS = Counter("waybill_http_requests", "Requests answered", ["operation", "status"])
+REQUESTS_OPEN = Gauge(
+    "waybill_http_requests_open", "Requests being answered, open tails among them", multiprocess_mode="livesum"
+)
 ACCEPTED = Counter("waybill_accepted", "Messages accepted")
 CODES_SENT = Counter("waybill_verification_codes", "One-time codes accepted for sending", ["sending"])
 CODES_CHECKED = Counter("waybill_verification_checks", "Guessed one-time codes, and confirmations by link", ["result"])
