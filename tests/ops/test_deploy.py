@@ -179,6 +179,9 @@ def test_the_image_runs_as_nobody_in_particular_under_an_init() -> None:
     assert not re.search(r"https?://", text)
     copied = re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE)
     assert all((ROOT / path).exists() for line in copied for path in line.split())
+    # Elsewhere `ops` would not know the environment, and try to make one.
+    assert re.findall(r"^WORKDIR (\S+)$", final, re.MULTILINE) == ["/opt/waybill"]
+    assert "COPY --from=build /opt/waybill/.venv .venv" in final
 
 
 def test_the_image_installs_the_lock_without_the_embedded_servers(tmp_path: Path) -> None:
