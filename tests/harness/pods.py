@@ -29,7 +29,7 @@ DATABASE_SOCKETS: Final = "/stores/database"  # where pods see the folder with t
 REDIS_SOCKETS: Final = "/stores/redis"
 _DOCKERFILE: Final = ROOT / "ops" / "deploy" / "compose" / "Dockerfile"
 _NAMESPACES: Final = ("mount", "uts", "ipc", "net", "pid")
-_COMMAND_S: Final = 90.0
+_COMMAND_S: Final = 200.0  # a hook repeats its command for minutes
 # The folder has root, state, tmp, tls, database and redis. Six parameters, then the command.
 _ROOT_FILE_SYSTEM: Final = r"""
 set -eu

@@ -114,6 +114,13 @@ async def until_ready(pod: Pod) -> None:
     assert await asyncio.to_thread(pod.probe, "liveness")
 
 
+async def after_start(pod: Pod) -> None:
+    """Run the hook that Kubernetes runs while the command starts; probes begin after it."""
+    await until(once(lambda: bool(pod.log.read_text())))
+    done = await asyncio.to_thread(pod.hook, "postStart")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def shards_of(pod: Pod) -> dict[str, int]:
     """Return how many shards each mta pod owns, as `ops shards` says in a pod."""
     done = pod.exec_in(["python", "-m", "ops", "shards", "--json"])
@@ -157,12 +164,10 @@ async def test_an_installation_starts_delivers_moves_its_shards_and_drains(
     # The first install: every pod migrates, one of them does the work.
     running = {part: cluster.start(part, f"waybill-{part}-x") for part in ("api", "worker", "relay", "mx")}
     running |= {f"mta-{n}": cluster.start("mta", f"waybill-mta-{n}", f"10.0.0.{n + 1}") for n in range(2)}
+    api, worker, first, second = (running[name] for name in ("api", "worker", "mta-0", "mta-1"))
+    await asyncio.gather(after_start(first), after_start(second))
     for pod in running.values():
         await until_ready(pod)
-    api, worker, first, second = (running[name] for name in ("api", "worker", "mta-0", "mta-1"))
-    for pod in (first, second):
-        done = await asyncio.to_thread(pod.hook, "postStart")
-        assert done.returncode == 0, done.stderr
 
     # Ports answer, no right is left, and only the declared folders can be written.
     for name, pod in running.items():
@@ -201,8 +206,8 @@ async def test_an_installation_starts_delivers_moves_its_shards_and_drains(
     assert "stopped" in [json.loads(line)["event"] for line in lines if line.startswith("{")]
     await delivered(api, access)
     again = cluster.start("mta", "waybill-mta-0", "10.0.0.7")
+    await after_start(again)
     await until_ready(again)
-    assert (await asyncio.to_thread(again.hook, "postStart")).returncode == 0
     await until(once(lambda: shards_of(worker).get("waybill-mta-0", 0) > 100))
 
     # An upgrade: the hook finds nothing to do.
