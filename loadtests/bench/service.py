@@ -239,6 +239,7 @@ def _distance(sink: ProcessSpec, port: int, target: int, rtt_ms: float) -> Proce
     """Return the relay in front of the sink; it counts among the sink's processes."""
     words = ["loadtests.bench.distance", "--port", str(port), "--target", str(target), "--rtt-ms", str(rtt_ms)]
     argv = tuple(launch.command([sys.executable, "-m", *words]))
+    assert sink.log is not None  # benches leave logs in files
     return dataclasses.replace(sink, name="sink-distance", argv=argv, log=sink.log.with_name("sink-distance.log"))
 
 

@@ -102,6 +102,7 @@ class ExtraMtas:
 
 
 def _started(spec: ProcessSpec) -> "subprocess.Popen[bytes]":
+    assert spec.log is not None  # drills leave logs in files
     with spec.log.open("ab") as log:
         return subprocess.Popen(
             spec.argv, env=dict(spec.env), cwd=spec.cwd, stdin=subprocess.DEVNULL, stdout=log,

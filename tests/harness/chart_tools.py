@@ -113,7 +113,7 @@ def _answer(question: Mapping[str, Any]) -> list[Any]:
 
     if "lint" in question:
         found = helm.lint(str(CHART), values=question["lint"])
-        return [one for one in found["messages"] if one["severity"] > 1] + found["errors"]
+        return [*(one for one in found["messages"] if one["severity"] > 1), *found["errors"]]
     answers: list[Any] = []
     with helm.Chart.load(str(CHART)) as chart:
         for values in question["values"]:

@@ -200,19 +200,12 @@ def test_selectors_select_the_pods_they_are_for_and_services_reach_their_ports(m
     for name, one in kind(manifests, "Deployment", "StatefulSet").items():
         assert selects(one["spec"]["selector"], labelled[name])
     for name, one in kind(manifests, "PodDisruptionBudget").items():
-        selected = [
-            pod
-            for pod, template in templates.items()
-            if selects(one["spec"]["selector"], template["metadata"]["labels"])
-        ]
-        assert selected == [name]
+        assert [pod for pod, labels in labelled.items() if selects(one["spec"]["selector"], labels)] == [name]
     for name, service in kind(manifests, "Service").items():
-        selected = [
-            pod for pod in templates.values() if selects(service["spec"]["selector"], pod["metadata"]["labels"])
-        ]
+        selected = [pod for pod, labels in labelled.items() if selects(service["spec"]["selector"], labels)]
         assert selected, name
         for pod in selected:
-            named = {one["name"] for one in container(pod).get("ports", [])}
+            named = {one["name"] for one in container(templates[pod]).get("ports", [])}
             assert {one["targetPort"] for one in service["spec"]["ports"]} <= named, name
 
 

@@ -69,8 +69,10 @@ def test_every_value_is_known_to_the_schema_and_has_an_effect() -> None:
     whole = merged(merged(yaml.safe_load(text), REQUIRED), EVERYTHING)
     own = merged(whole, {"postgresql": {"enabled": False}, "valkey": {"enabled": False}})
     fixed = merged(whole, {"api": {"autoscaling": {"enabled": False}}})
-    bases = {("networkPolicy", "databasePort"): own, ("networkPolicy", "redisPort"): own, ("api", "replicas"): fixed,
-             ("mta", "replicas"): changed(whole, ("mta", "sources"), [])}  # fmt: skip
+    bases: dict[tuple[str, ...], dict[str, Any]] = {
+        ("networkPolicy", "databasePort"): own, ("networkPolicy", "redisPort"): own, ("api", "replicas"): fixed,
+        ("mta", "replicas"): changed(whole, ("mta", "sources"), []),
+    }  # fmt: skip
     paths = [path for path, _ in leaves(yaml.safe_load(text)) if path != ("mta", "hostNetwork")]
     wanted = []
     for path in paths:
