@@ -133,7 +133,7 @@ class Pod:
         script = ["sh", "-c", _ROOT_FILE_SYSTEM, "sh", str(self._folder / "root"), sys.prefix, str(ROOT),
                   str(self._folder), self.name, self._address]  # fmt: skip
         apart = ["unshare", *(f"--{one}" for one in _NAMESPACES), "--fork", "--kill-child=KILL"]
-        with self.log.open("ab") as log:
+        with self.log.open("wb") as log:  # of this start
             self._process = subprocess.Popen(
                 [*apart, *script, *self._as_user(working, words)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )

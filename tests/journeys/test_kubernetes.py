@@ -26,7 +26,7 @@ from tests.harness.service import until
 
 HOST = chart_tools.REQUIRED["mailHost"]
 PEPPER = "5a" * 32
-START_S = 100.0
+START_S = 200.0
 VALUES = {
     "drainSeconds": 5, "mta": {"shardDrainSeconds": 30, "sources": [{"ehlo": f"out{n}.example.com"} for n in range(2)]},
     "settings": {"WAYBILL_LEASE_S": "2", "WAYBILL_FRESH_DUE_S": "1"},
@@ -37,7 +37,7 @@ _numbers = count()
 pytestmark = [
     pytest.mark.journey,
     pytest.mark.exhaustive,
-    pytest.mark.timeout(400),  # seven starts of the service, each in a container of its own
+    pytest.mark.timeout(900),  # seven starts of the service, each in a container of its own
     pytest.mark.skipif(chart_tools.missing(), reason=chart_tools.WHY),
     pytest.mark.skipif(bool(pods.why_not()), reason=f"no containers here: {pods.why_not()}"),
 ]
