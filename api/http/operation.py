@@ -22,7 +22,7 @@ from api.http import body_limits
 from api.http.paging import PageQuery
 from api.http.path_ids import PathId
 from api.http.services import ApiServices
-from engine.base import ids
+from engine.base import ids, trace_context
 from engine.base.errors import ErrorType, Refusal
 from engine.base.memory_pool import Reservation
 from engine.base.roles import Role
@@ -121,6 +121,11 @@ class Call(Struct):
         return None if self.caller is None else self.caller.reach
 
     @property
+    def traceparent(self) -> str | None:
+        """Return the caller's `traceparent`, None without a valid one."""
+        return trace_context.read(self.request.get_header(trace_context.HEADER))
+
+    @property
     def actor(self) -> str:
         """Return the actor's id for the account log: `usr_…` or `key_…`."""
         if self.signed_in is not None:
@@ -172,6 +177,13 @@ class HeaderField(Struct, frozen=True):
     name: str
     description: str
     pattern: str
+
+
+TRACEPARENT = HeaderField(
+    trace_context.HEADER,
+    "The trace that the send belongs to (W3C Trace Context); an invalid one is ignored. Events of the message name it",
+    trace_context.PATTERN,
+)
 
 
 class ErrorForm(Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import Final
 FIELDS: Final = {
     "Host": (
         "state", "processes", "profile", "durable", "api_workers", "mta_workers", "relay_workers", "mx_workers",
-        "delivery", "python", "log_output", "log_level", "drain_s",
+        "delivery", "python", "log_output", "log_level", "traces", "trace_url", "drain_s",
         "port_base", "metrics_port", "sink_port", "dns_port",
     ),
     "Database and Redis": ("database_url", "redis_url"),

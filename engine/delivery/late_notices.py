@@ -46,6 +46,7 @@ class KnownRecipient(Struct, frozen=True):
     kind: str
     status: str
     late_delays: int = 0
+    traceparent: str | None = None  # of the message
 
 
 class NoticeEffect(StrEnum):

@@ -42,6 +42,7 @@ class Row(Struct):
     waits: str | None = None  # JSON: its waiting time by cause so far (engine.delivery.waits)
     forgets: bool = False  # `mime` is encrypted with a key of its own, which is deleted after the last outcome
     content_key: bytes | None = None  # that key, encrypted; None in a row without its content, and once it is deleted
+    traceparent: str | None = None
 
     @property
     def accepted_at(self) -> datetime:

@@ -7,12 +7,13 @@ SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipient
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
        q.min_tls, q.priority, x.suspect, q.waits, q.forgets,
-       CASE WHEN q.forgets THEN (SELECT c.sealed_key FROM content_keys c WHERE c.message_id = q.message_id) END AS content_key
+       CASE WHEN q.forgets THEN (SELECT c.sealed_key FROM content_keys c WHERE c.message_id = q.message_id) END AS content_key,
+       q.traceparent
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 CROSS JOIN LATERAL (
     SELECT k.message_id, k.domain, k.shard, k.account_id, k.from_domain, k.recipients, k.total, k.due_at, k.attempts,
            k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority, k.waits,
-           k.forgets
+           k.forgets, k.traceparent
     FROM queue k
     WHERE k.message_id = n.message_id AND k.domain = n.domain OFFSET 0
 ) AS q
@@ -34,7 +35,7 @@ CROSS JOIN LATERAL (
 -- Return the queue rows with messages $1 and domains $2, without their bodies.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting, NULL::bytea AS mime, false AS smtputf8, q.accepted_at AS released_at, q.deliver_by,
-       q.min_tls, q.priority, true AS suspect, q.waits, q.forgets, NULL::bytea AS content_key
+       q.min_tls, q.priority, true AS suspect, q.waits, q.forgets, NULL::bytea AS content_key, q.traceparent
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain;
 
@@ -45,12 +46,13 @@ SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipient
        q.signature, q.waiting,
        CASE WHEN octet_length(b.mime) <= 262144 THEN b.mime END AS mime, b.smtputf8, q.accepted_at AS released_at, q.deliver_by,
        q.min_tls, q.priority, x.suspect, q.waits, q.forgets,
-       CASE WHEN q.forgets THEN (SELECT c.sealed_key FROM content_keys c WHERE c.message_id = q.message_id) END AS content_key
+       CASE WHEN q.forgets THEN (SELECT c.sealed_key FROM content_keys c WHERE c.message_id = q.message_id) END AS content_key,
+       q.traceparent
 FROM unnest($1::uuid[]) AS n (message_id)
 CROSS JOIN LATERAL (
     SELECT k.message_id, k.domain, k.shard, k.account_id, k.from_domain, k.recipients, k.total, k.due_at, k.attempts,
            k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority, k.waits,
-           k.forgets
+           k.forgets, k.traceparent
     FROM queue k WHERE k.message_id = n.message_id OFFSET 0
 ) AS q
 CROSS JOIN LATERAL (

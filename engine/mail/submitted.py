@@ -1,7 +1,7 @@
 """Check and complete a message that a client composed, for SMTP submission and for `POST /v1/emails/raw`.
 
 The message stays as the client wrote it, except that `Bcc`, the service's own fields (`X-Waybill-*`, `Feedback-ID`,
-`CFBL-*`) and those that only mail servers write (`client_fields`) are removed, and missing
+`CFBL-*`), those of Trace Context and those that only mail servers write (`client_fields`) are removed, and missing
 mandatory fields are prepended.
 """
 
@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from engine.base import trace_context
 from engine.mail.address import BadAddress, Mailbox, bare_address, check_sender, path_mailbox, unmapped_domain
 from engine.mail.address_list import ListedMailbox, NotOneAddress, author, display_name, listed
 from engine.mail.client_fields import is_foreign
@@ -26,6 +27,7 @@ MAX_HOPS: Final = 50  # Received fields, as Postfix's hopcount_limit
 MAX_SUBJECT: Final = 998  # characters kept for the record
 MAX_ENTRIES: Final = 1_000  # read of one address list
 OPTION: Final = b"x-waybill-"
+TRACE_FIELDS: Final = frozenset({b"traceparent", b"tracestate"})  # for this service; recipients need not know them
 
 # RFC 5322 3.6 and RFC 2045 allow one each. Mail clients differ in which of two they use, so one could be checked and
 # the other shown.
@@ -80,6 +82,7 @@ class Mail(Struct, frozen=True):
     options: list[Option]
     smtputf8: bool
     blind: list[Field] = []
+    traceparent: str | None = None  # as engine.base.trace_context keeps it
 
     def value(self, name: bytes) -> bytes | None:
         """Return the raw value of a field that may occur once, by its lower-case name."""
@@ -150,7 +153,7 @@ def read(octets: bytes, *, smtputf8: bool) -> Mail:
         if field.name.startswith(OPTION)
     ]
     blind = [field for field in removed if field.name == b"bcc"]
-    return Mail(kept, kept_fields, sender, options, not in_ascii, blind)
+    return Mail(kept, kept_fields, sender, options, not in_ascii, blind, _traceparent(removed))
 
 
 def with_crlf(octets: bytes) -> bytes:
@@ -260,9 +263,14 @@ def _sorted(header: list[Field], from_domain: str) -> tuple[list[Field], list[Fi
     out: list[Field] = []
     for field in header:
         empty = field.name in _COMPLETED and not field.value.strip(b" \t\r\n")
-        ours = field.name == b"bcc" or field.name.startswith(OPTION)
+        ours = field.name == b"bcc" or field.name.startswith(OPTION) or field.name in TRACE_FIELDS
         (out if empty or ours or is_foreign(field, from_domain) else stay).append(field)
     return stay, out
+
+
+def _traceparent(removed: list[Field]) -> str | None:
+    values = [text_of(field.value) for field in removed if field.name == b"traceparent"]
+    return trace_context.read(values[0]) if len(values) == 1 else None
 
 
 def _sender(header: list[Field]) -> Mailbox:

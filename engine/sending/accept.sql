@@ -15,10 +15,10 @@ message_stored AS (
     INSERT INTO recipients (:recipient.names) SELECT recipient.* FROM :recipient
 ), pending AS (
     INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, deliver_by, min_tls, due_at,
-                       priority, forgets)
+                       priority, forgets, traceparent)
     SELECT queued.message_id, queued.domain, queued.shard, queued.account_id, queued.from_domain, queued.recipients,
            queued.total, queued.deliver_by, queued.min_tls, clock_timestamp() + :wait::interval,
-           mail_priority(queued.source, queued.stream), queued.forgets
+           mail_priority(queued.source, queued.stream), queued.forgets, queued.traceparent
     FROM :queued
 )
 

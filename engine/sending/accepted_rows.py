@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 from msgspec import Struct
 
-from engine.base import clock
+from engine.base import clock, trace_context
 from engine.base.events import EventType, Status
 from engine.delivery import partition
 from engine.delivery.sealed_mail import SEAL_BYTES
@@ -26,7 +26,7 @@ FORWARDED: Final = "forward"  # the source of messages that were received and ar
 
 def first_entry(message: Prepared, at: datetime) -> log.Entry:
     """The `accepted` event, or the `scheduled` one of a message for later."""
-    detail: dict[str, object] = {
+    detail: dict[str, object] = trace_context.detail_of(message.traceparent) | {
         "to_domain": message.recipients[0].mailbox.domain,
         "from_domain": message.from_domain,
         "stream": message.stream,
@@ -87,6 +87,7 @@ def queued(messages: Iterable[Prepared], shards: int, split: Mapping[str, int]) 
             message.account_id, _signing_domain(message),
             message.sealed_recipient or orjson.dumps(group).decode(), len(message.recipients),
             message.deliver_by, message.min_tls, message.source, message.stream, message.content_key is not None,
+            message.traceparent,
         )
         for message in messages
         for domain, group in _groups(message).items()
@@ -172,6 +173,7 @@ class QueuedRow(Struct, frozen=True):
     source: str
     stream: str
     forgets: bool  # the content is encrypted with a key of its own, which is deleted after the last outcome
+    traceparent: str | None
 
 
 MESSAGE = RowSet(
@@ -197,6 +199,7 @@ MESSAGE = RowSet(
     Column("resent_from"),
     Column("answers"),
     Column("content_hours", "smallint"),
+    Column("traceparent"),
 )
 BODY = RowSet(
     "body",
@@ -231,6 +234,7 @@ QUEUED = RowSet(
     Column("source", repeats=True),
     Column("stream", repeats=True),
     Column("forgets", repeats=True),
+    Column("traceparent"),
 )
 CONTENT_KEY = RowSet(
     "content_key",

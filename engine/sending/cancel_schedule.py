@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from engine.base import clock, ids
+from engine.base import clock, ids, trace_context
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import EventType
 from engine.ledger import heads, log
@@ -34,7 +34,7 @@ async def cancel_schedule(pool: asyncpg.Pool, account: UUID, message: UUID, *, a
         await _CANCEL.execute(connection, message)
         await forget_ended(connection, [message])
         locked[account].scheduled -= 1
-        detail = {"scheduled_at": clock.iso(taken["due_at"])}
+        detail = trace_context.detail_of(taken["traceparent"]) | {"scheduled_at": clock.iso(taken["due_at"])}
         entry = log.Entry(
             account,
             EventType.SCHEDULE_CANCELED,
@@ -47,7 +47,8 @@ async def cancel_schedule(pool: asyncpg.Pool, account: UUID, message: UUID, *, a
 
 
 async def lock_schedule(connection: Conn, account: UUID, message: UUID) -> asyncpg.Record:
-    """Lock the message's row in `schedules` until the transaction ends; return it with `due_at` and `deliver_by`.
+    """Lock the message's row in `schedules` until the transaction ends; return it with `due_at`, `deliver_by` and
+    `traceparent`.
 
     Raises as `cancel_schedule`.
     """

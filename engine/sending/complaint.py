@@ -11,7 +11,7 @@ from uuid import UUID
 
 import asyncpg
 
-from engine.base import ids
+from engine.base import ids, trace_context
 from engine.base.events import MOVES, SETTLED, AccountEvent, EventType, Status, status_of_message
 from engine.delivery.sealed_mail import is_masked
 from engine.ledger import heads, log, quota_usage
@@ -82,7 +82,8 @@ async def complain(
         suppressed = not simulated and not is_masked(address)
         said = {} if is_masked(address) else report or {}  # a report may quote the masked address
         by = {} if reporter is None else {"reporter": reporter}
-        detail = {"recipient": address, "feedback_type": "abuse", **said, **by, "suppressed": suppressed}
+        detail = trace_context.detail_of(rows[0]["traceparent"])
+        detail |= {"recipient": address, "feedback_type": "abuse", **said, **by, "suppressed": suppressed}
         entries = [_entry(account, message_id, detail | ({"simulated": True} if simulated else {}), at)]
         if suppressed:
             entries += await _suppress(connection, account, address, message_id, at)

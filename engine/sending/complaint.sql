@@ -1,6 +1,7 @@
 -- name: recipient_address
--- Return the account and the address of recipient $2 of message $1.
-SELECT account_id, address FROM recipients WHERE message_id = $1 AND n = $2;
+-- Return the account and the address of recipient $2 of message $1, and the traceparent of the message.
+SELECT account_id, address, (SELECT traceparent FROM messages WHERE id = $1) AS traceparent
+FROM recipients WHERE message_id = $1 AND n = $2;
 
 -- name: lock_recipient
 -- Lock recipient $2 of message $1; return its status and whether a complaint of address $3 about the message is in the

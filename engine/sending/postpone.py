@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import asyncpg
 
-from engine.base import clock, ids
+from engine.base import clock, ids, trace_context
 from engine.base.events import EventType
 from engine.delivery import holds, queue
 from engine.delivery.holds import Hold
@@ -78,7 +78,7 @@ async def add_queued_events(connection: Conn, details: Iterable[tuple[Row, dict[
         log.Entry(
             row.account_id,
             EventType.QUEUED,
-            log.detail_text(row.event_scope | detail),
+            log.detail_text(trace_context.detail_of(row.traceparent) | row.event_scope | detail),
             at,
             row.message_id,
             ids.format_id(ids.Kind.MESSAGE, row.message_id),

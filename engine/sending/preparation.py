@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, unavailable
@@ -50,6 +50,7 @@ from engine.sending.templates.store import TemplateCache
 from engine.store.caches import Cache
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.large_mail import run_sized
+from engine.store.traces import TRACES
 
 MAX_BUSY_S = 0.001  # of composing, after which a batch yields to other requests
 
@@ -65,6 +66,7 @@ class Origin(Struct, frozen=True):
     reach: KeyRestrictions | None = None  # None for a key without restrictions, and for people
     resent_from: UUID | None = None  # the message whose content is resent
     answers: UUID | None = None  # the received message that this one answers
+    traceparent: str | None = None  # as engine.base.trace_context keeps it; None: the service may begin a trace
 
 
 class SenderDefaults(Struct, frozen=True):
@@ -170,6 +172,8 @@ class Preparer:
         give_up_s = self._settings.give_up_s
         timing = timing_of(message.scheduled_at, message.deliver_by, at, give_up_s=give_up_s)
         facts = self._facts(origin, known, at)
+        if message.mail.traceparent is not None:
+            facts = structs.replace(facts, traceparent=message.mail.traceparent)
         return await run_sized(message.size_bytes, partial(submitted.prepare, message, timing, facts))
 
     async def _prepare(self, request: SendRequest, origin: Origin, reread: set[str]) -> Prepared:
@@ -243,6 +247,7 @@ class Preparer:
             cfbl=cfbl_fields(self._cfbl_key, message_id, host) if host and self._cfbl_key else "",
             resent_from=origin.resent_from,
             answers=origin.answers,
+            traceparent=origin.traceparent or TRACES.begin(message_id),
             copy=copy,
             # Codes and system mail are encrypted and deleted in any case, by engine.sending.sealing.
             stream_content_hours=None if origin.source in SEALED_SOURCES else known.content_hours,

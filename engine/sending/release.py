@@ -16,7 +16,7 @@ import orjson
 import structlog
 from msgspec import Struct
 
-from engine.base import clock, ids
+from engine.base import clock, ids, trace_context
 from engine.base.events import EventType, Status
 from engine.base.settings import Settings
 from engine.delivery import partition, splits
@@ -79,6 +79,7 @@ class WaitingMessage(Struct, frozen=True, kw_only=True):
     source: str
     stream: str
     forgets: bool  # the content has a key of its own, which is deleted after the last outcome
+    traceparent: str | None
     from_domain: str
     domain_status: str | None  # None: the domain was deleted
     recipients: list[tuple[int, str]]
@@ -215,6 +216,7 @@ async def _load(connection: Conn, taken: Sequence[DueMessage]) -> list[WaitingMe
                 source=source,
                 stream=stream,
                 forgets=rows[one.message_id]["forgets"],
+                traceparent=rows[one.message_id]["traceparent"],
                 from_domain=rows[one.message_id]["from_domain"],
                 domain_status=rows[one.message_id]["domain_status"],
                 recipients=own,
@@ -298,7 +300,7 @@ def _entries(decisions: Sequence[tuple[WaitingMessage, ReleaseDecision]], at: da
         log.Entry(
             one.due.account_id,
             decision.kind,
-            log.detail_text(decision.detail),
+            log.detail_text(trace_context.detail_of(one.traceparent) | decision.detail),
             at,
             one.due.message_id,
             ids.format_id(ids.Kind.MESSAGE, one.due.message_id),
@@ -352,6 +354,7 @@ def _queued(one: WaitingMessage, shards: int, split: Mapping[str, int]) -> list[
             source=one.source,
             stream=one.stream,
             forgets=one.forgets,
+            traceparent=one.traceparent,
         )
         for domain, group in by_domain(one.recipients).items()
     ]

@@ -34,7 +34,7 @@ WHERE s.message_id = ANY (ARRAY(SELECT message_id FROM chosen)) AND s.due_at <= 
 -- name: load_due
 -- Return the facts for the release of messages $1, with $2 and $3 bounding the ids for partition pruning: the present
 -- state of their sending domain, and all recipients in order.
-SELECT m.id, m.source, m.from_domain, m.stream, m.content_hours IS NOT NULL AS forgets, d.status AS domain_status, ARRAY(
+SELECT m.id, m.source, m.from_domain, m.stream, m.content_hours IS NOT NULL AS forgets, m.traceparent, d.status AS domain_status, ARRAY(
     SELECT ROW(r.n, r.address) FROM recipients r
     WHERE r.message_id = m.id AND r.message_id BETWEEN $2 AND $3 ORDER BY r.n) AS recipients
 FROM messages m
@@ -56,10 +56,10 @@ WITH message AS (
     UPDATE schedules s SET look_at = staying.look_at FROM :staying WHERE s.message_id = staying.id
 )
 INSERT INTO queue (message_id, domain, shard, account_id, from_domain, recipients, total, deliver_by, min_tls, due_at,
-                   accepted_at, priority, forgets)
+                   accepted_at, priority, forgets, traceparent)
 SELECT queued.message_id, queued.domain, queued.shard, queued.account_id, queued.from_domain, queued.recipients,
        queued.total, queued.deliver_by, queued.min_tls, :at::timestamptz, :at, mail_priority(queued.source, queued.stream),
-       queued.forgets
+       queued.forgets, queued.traceparent
 FROM :queued;
 
 -- name: put_off

@@ -11,7 +11,7 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from engine.base import clock, ids
+from engine.base import clock, ids, trace_context
 from engine.base.errors import invalid
 from engine.base.events import EventType
 from engine.base.secrets import Pepper
@@ -104,7 +104,7 @@ def _date_of(at: datetime) -> bytes:
 async def _event_detail(connection: Conn, message: UUID, before: datetime, now: datetime) -> dict[str, object]:
     """Return the detail of a `scheduled` event, with the time that this one replaces."""
     facts = (await _FACTS.records(connection, message))[0]
-    detail: dict[str, object] = {
+    detail: dict[str, object] = trace_context.detail_of(facts["traceparent"]) | {
         "to_domain": facts["address"].rpartition("@")[2],
         "from_domain": facts["from_domain"],
         "stream": facts["stream"],

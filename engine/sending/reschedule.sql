@@ -1,6 +1,6 @@
 -- name: facts_of
 -- Return the fields of message $1 that its events show, with its first recipient.
-SELECT m.source, m.from_domain, m.stream, m.attachments::text AS attachments, r.address
+SELECT m.source, m.from_domain, m.stream, m.attachments::text AS attachments, m.traceparent, r.address
 FROM messages m JOIN recipients r ON r.message_id = m.id AND r.n = 0
 WHERE m.id = $1 AND r.message_id = $1;
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import orjson
 from msgspec import Struct
 
-from engine.base import clock, ids
+from engine.base import clock, ids, trace_context
 from engine.base.events import MOVES, SETTLED, EventType, Status, status_of_message
 from engine.delivery.outcome import Outcome, Verdict, detail
 from engine.delivery.queue import Row
@@ -72,6 +72,7 @@ def plan(attempt: DeliveryAttempt) -> SettlingPlan:
     """Return the statuses and events of an attempt; those of a sealed message do not name its recipient."""
     row = attempt.row
     message = ids.format_id(ids.Kind.MESSAGE, row.message_id)
+    traced = trace_context.detail_of(row.traceparent)
     entries: list[log.Entry] = []
 
     def add(kind: EventType, text: str, at: datetime) -> None:
@@ -79,7 +80,7 @@ def plan(attempt: DeliveryAttempt) -> SettlingPlan:
 
     if attempt.conversation is not None:
         # The waiting time comes before the conversation, because analytics read the beginning alone.
-        talk: object = row.event_scope | attempt.wait_detail | attempt.conversation
+        talk: object = traced | row.event_scope | attempt.wait_detail | attempt.conversation
         if row.is_sealed:
             talk = cut_out(talk, attempt.results[0].address)
         add(EventType.ATTEMPTED, log.detail_text(talk), attempt.started_at)
@@ -106,7 +107,7 @@ def _consequence(result: Result, attempt: DeliveryAttempt) -> tuple[EventType, S
 
 
 def _detail(result: Result, attempt: DeliveryAttempt, kind: EventType) -> str:
-    found: dict[str, object] = {"recipient": result.address}
+    found: dict[str, object] = trace_context.detail_of(attempt.row.traceparent) | {"recipient": result.address}
     if attempt.conversation is None:
         found |= attempt.wait_detail
     if result.outcome is None:

@@ -68,6 +68,7 @@ QUEUE_AGE = Gauge(
     ["shard"],
     multiprocess_mode="mostrecent",
 )
+TRACE_SPANS = Counter("waybill_trace_spans", "Spans of traces, by their end", ["end"])
 WEBHOOK_POSTS = Counter("waybill_webhook_posts", "Attempts to post an event to an endpoint", ["result"])
 RECEIVER_STATE = Gauge(
     "waybill_receiver_state",

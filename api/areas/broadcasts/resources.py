@@ -140,7 +140,7 @@ async def _row(call: Call) -> Broadcast:
 
 
 def _origin(call: Call) -> Origin:
-    return Origin(call.account_id, "api", call.reach)
+    return Origin(call.account_id, "api", call.reach, traceparent=call.traceparent)
 
 
 def _links(call: Call) -> UnsubscribeLinks:

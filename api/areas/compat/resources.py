@@ -190,7 +190,7 @@ def _postmark_result(email: PostmarkEmail | None, decision: Accepted | Refusal, 
 
 
 def _origin(call: Call) -> Origin:
-    return Origin(call.account_id, "api", call.reach)
+    return Origin(call.account_id, "api", call.reach, traceparent=call.traceparent)
 
 
 _WARNING: Final = "the header Idempotency-Key is never read; use the body field idempotencyKey"

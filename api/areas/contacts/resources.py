@@ -180,7 +180,7 @@ def _double_opt_in(call: Call) -> DoubleOptIn:
     """Return the double opt-in of this request; raise the 403 for a key that may not send."""
     if call.caller is not None:
         check_scope(call.caller, ("emails:send",))
-    origin = Origin(call.account_id, "api", call.reach)
+    origin = Origin(call.account_id, "api", call.reach, traceparent=call.traceparent)
     return DoubleOptIn(call.services.pool, call.services.acceptor, call.settings, origin)
 
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from api.areas.emails.dry_run import dry_run
 from api.areas.emails.resources import accepted
 from api.areas.emails.schemas import AskedForecast, DryRunReply, SendReply
-from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.operation import TRACEPARENT, Area, Call, LimitedKeys, Operation
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import BadAddress, Mailbox, parse_mailbox
 from engine.mail.submitted import Flaw, Unsendable
@@ -51,7 +51,7 @@ async def send_raw(call: Call, query: RawQuery, body: bytes) -> SendReply | DryR
         )
     except Unsendable as error:
         raise invalid("body", _sentence(error)) from error
-    origin = Origin(call.account_id, "api", call.reach)
+    origin = Origin(call.account_id, "api", call.reach, traceparent=call.traceparent)
     if not query.dry_run:
         return await accepted(call, message, origin, forecast=bool(query.forecast))
     return await dry_run(call, message, origin)
@@ -95,6 +95,7 @@ OPERATIONS = (
         "Send a MIME message that you composed",
         _KEYS,
         note=_NOTE,
+        headers=(TRACEPARENT,),
         body_types=BODY_TYPES,
         carries_messages=True,
         reply=SendReply,

@@ -104,7 +104,7 @@ async def resend_many(call: Call, body: BulkMessageResend) -> BulkResendReply:
 
 
 def _origin(call: Call) -> Origin:
-    return Origin(call.account_id, "api", call.reach)
+    return Origin(call.account_id, "api", call.reach, traceparent=call.traceparent)
 
 
 def _check_once(texts: list[str]) -> None:

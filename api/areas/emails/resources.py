@@ -24,7 +24,7 @@ from api.areas.emails.schemas import (
 )
 from api.http import item_errors, owner_checks
 from api.http.decode import LARGE_BYTES, decode_body
-from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.operation import TRACEPARENT, Area, Call, LimitedKeys, Operation
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.sending.cancel_schedule import cancel_schedule
@@ -112,7 +112,7 @@ async def move(call: Call, body: RescheduleRequest) -> RescheduleReply:
 
 
 def _origin(call: Call) -> Origin:
-    return Origin(call.account_id, "api", call.reach)
+    return Origin(call.account_id, "api", call.reach, traceparent=call.traceparent)
 
 
 def _decoded(items: list[msgspec.Raw]) -> list[SendRequest | Refusal]:
@@ -181,6 +181,7 @@ OPERATIONS = (
         send,
         "Send an email, now or at its time",
         _KEYS,
+        headers=(TRACEPARENT,),
         carries_messages=True,
         reply=SendReply,
         other_replies=(DryRunReply,),
@@ -194,6 +195,7 @@ OPERATIONS = (
         send_batch,
         f"Send up to {MAX_MESSAGES} emails, each accepted or refused on its own",
         _KEYS,
+        headers=(TRACEPARENT,),
         request_parts=(SendRequest,),
         carries_messages=True,
     ),

@@ -38,7 +38,7 @@ async def answer_message(call: Call, body: ReplyRequest) -> ReplyAccepted:
     """Accept an answer to a received message; answer 202 for a new one, 200 for a replay of an idempotency key."""
     if call.caller is not None:  # the key sends and, by its recipient and subject, reads
         check_scope(call.caller, _KEYS.reads)
-    origin = Origin(call.account_id, "api", None if call.caller is None else call.caller.reach)
+    origin = Origin(call.account_id, "api", call.reach, traceparent=call.traceparent)
     accepted = await reply.answer(
         call.services.pool, call.services.acceptor, call.id, body, origin, domains=call.domains
     )

@@ -203,6 +203,7 @@ def _fields(row: MessageRow) -> dict[str, Any]:
         "resent_from": None if row.resent_from is None else ids.format_id(ids.Kind.MESSAGE, row.resent_from),
         "retain_content": retains(row.content_hours),
         "content_until": until_shown(row.content_hours),
+        "traceparent": row.traceparent,
         "attachments": [Attachment(**structs.asdict(one)) for one in rules.files_of(row.attachments)],
         "recipients": [_recipient(one) for one in recipients],
     }

@@ -108,6 +108,13 @@ class Message(Struct, rename="camel", kw_only=True):
     content_until: Annotated[
         int | None, Meta(description="Hours from that outcome to the deletion of the content; null for none")
     ]
+    traceparent: Annotated[
+        str | None,
+        Meta(
+            description="The trace of the message (W3C Trace Context): as its send gave it, or begun by the service",
+            examples=["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
+        ),
+    ]
     attachments: list[Attachment]
     recipients: list[Recipient]
 

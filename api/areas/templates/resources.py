@@ -132,7 +132,7 @@ async def send_test(call: Call, body: TemplateTestIn) -> TemplateTestReply:
         data=body.data,
         stream=body.stream,
     )
-    origin = Origin(call.account_id, "api", call.reach)
+    origin = Origin(call.account_id, "api", call.reach, traceparent=call.traceparent)
     decisions = await template_test.send(call.services.pool, call.services.acceptor, test, origin)
     data = [_tested(*one) for one in zip(body.to, decisions, strict=True)]
     item_errors.link(call, data)

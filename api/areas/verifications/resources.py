@@ -75,7 +75,7 @@ async def change_branding(call: Call, body: BrandingChange) -> Branding:
 
 
 def _origin(call: Call) -> Origin:
-    return Origin(call.account_id, SOURCE, call.reach)
+    return Origin(call.account_id, SOURCE, call.reach, traceparent=call.traceparent)
 
 
 def _shown(row: VerificationRow) -> Verification:

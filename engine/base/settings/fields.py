@@ -321,6 +321,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """api, relay, mx, mta, worker: Lowest level of the log lines that are written; `ops log level` changes it for a
     limited time."""
+    traces: bool = False
+    """api, relay, mta, worker: Whether to record spans of messages and export them by OTLP over HTTP; the standard
+    variables such as `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_TRACES_SAMPLER` say where to and how many. Needs the
+    packages of `waybill[otel]`."""
+    trace_url: str | None = None
+    """all: URL of a trace in your tracing system, with `{trace_id}` in place of the id; `ops explain` prints it."""
     signup: Literal["auto", "open", "closed"] = "auto"
     """api: `open` lets everybody sign up, `closed` requires an invitation; `auto` is open, but closed in local mode
     while the API listens on an address that other machines reach."""

@@ -1,7 +1,9 @@
 -- name: recipients_of
 -- Return the recipients of messages $1, whose ids lie between $2 and $3.
-SELECT message_id, n::int AS n, account_id, address, kind, status, 0 AS late_delays FROM recipients
-WHERE message_id = ANY ($1::uuid[]) AND message_id BETWEEN $2 AND $3;
+SELECT r.message_id, r.n::int AS n, r.account_id, r.address, r.kind, r.status, 0 AS late_delays,
+       (SELECT m.traceparent FROM messages m WHERE m.id = r.message_id AND m.id BETWEEN $2 AND $3) AS traceparent
+FROM recipients r
+WHERE r.message_id = ANY ($1::uuid[]) AND r.message_id BETWEEN $2 AND $3;
 
 -- name: deliveries_of
 -- Return when messages $1 were delivered to which recipients. No event of theirs has an id below $2.

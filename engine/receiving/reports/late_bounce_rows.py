@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from engine.base import ids
+from engine.base import ids, trace_context
 from engine.base.events import MOVES, AccountEvent, EventType, Status, status_of_message
 from engine.delivery.late_notices import DecidedNotice, KnownRecipient, LateNotice, NoticeEffect, suppresses
 from engine.delivery.outcome import detail
@@ -117,7 +117,8 @@ def simulated(
 def entry(one: AppliedEffect) -> log.Entry:
     """Return the event of an effect, `bounced` or `deferred`, with the details of a live one and `late`."""
     assert one.decided.outcome is not None
-    found: dict[str, object] = {"recipient": one.recipient.address, **detail(one.decided.outcome), "late": True}
+    found = trace_context.detail_of(one.recipient.traceparent)
+    found |= {"recipient": one.recipient.address, **detail(one.decided.outcome), "late": True}
     found["diagnostic"] = diagnostic(one) or ""
     kind = EventType.DEFERRED
     if one.decided.effect is NoticeEffect.BOUNCED:

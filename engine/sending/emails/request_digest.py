@@ -18,6 +18,7 @@ _MEANT: dict[str, object] = {
 
 
 _DATA_ENCODER = msgspec.json.Encoder(order="deterministic")  # the order of members has no meaning
+_TRACE_FIELDS = frozenset({"traceparent", "tracestate"})
 _EMPTY_IS_ABSENT = frozenset({"reply_to", "list_unsubscribe", "variables"})
 
 # Fields of the first version, which every stored digest covers whether or not they are given. A later field counts only
@@ -59,6 +60,8 @@ def _canonical(field: str, value: Any) -> object:
     """Return one value for all ways to write the same content of a field."""
     if value is None:
         return _MEANT.get(field)
+    if field == "headers":  # a retry may have a span of its own
+        return {name: text for name, text in value.items() if name.lower() not in _TRACE_FIELDS}
     if field in _EMPTY_IS_ABSENT:
         return value or None
     if field == "attachments":

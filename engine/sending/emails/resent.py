@@ -123,5 +123,6 @@ def prepared(
         template_version=message.template_version,
         min_tls=min_tls_to_store(min_tls),
         resent_from=message.id,
+        traceparent=facts.traceparent,
         content_hours=facts.stream_content_hours if message.content_hours is None else message.content_hours,
     )

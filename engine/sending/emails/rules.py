@@ -6,7 +6,7 @@ API gives; the first one that fails is the answer.
 
 from msgspec import structs
 
-from engine.base import ids
+from engine.base import ids, trace_context
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.mail.address import Mailbox
 from engine.mail.compose import BadDraft, Composed, Draft, compose
@@ -38,6 +38,8 @@ def prepare(
     headers = checked_headers(request)
     reply_to, reply_to_text = reply_to_of(request, headers.pop("reply-to", None))
     given = headers.pop("list-unsubscribe", None)
+    traceparent = trace_context.read(headers.pop("traceparent", ("", None))[1]) or facts.traceparent
+    headers.pop("tracestate", None)
     if facts.unsubscribe is None:
         list_unsubscribe, one_click = list_unsubscribe_of(request, given)
     else:
@@ -94,6 +96,7 @@ def prepare(
         min_tls=min_tls_to_store(request.min_tls),
         resent_from=facts.resent_from,
         answers=facts.answers,
+        traceparent=traceparent,
         content_hours=content_hours_of(
             retain=request.retain_content, until=request.content_until, default=facts.stream_content_hours
         ),

@@ -160,6 +160,7 @@ def prepare(submitted: Submitted, timing: Timing, facts: MessageFacts) -> Prepar
         min_tls=min_tls_to_store(submitted.min_tls),
         resent_from=facts.resent_from,
         answers=facts.answers,
+        traceparent=facts.traceparent,
         content_hours=content_hours_of(
             retain=submitted.retain_content, until=submitted.content_until, default=facts.stream_content_hours
         ),
@@ -307,6 +308,8 @@ def _own_headers(found: Mail) -> dict[str, str]:
         if not is_owned(name):
             headers.setdefault(name.title(), text_of(field.value))
     reply_to = ", ".join(map(mail.written, found.mailboxes(b"reply-to")))
+    if found.traceparent is not None:
+        headers["Traceparent"] = found.traceparent
     return headers | {"Reply-To": reply_to} if reply_to else headers
 
 

@@ -216,6 +216,7 @@ class MessageFacts(Struct, frozen=True, kw_only=True):
     cfbl: str = ""  # the fields of feedback_headers.cfbl_fields
     resent_from: UUID | None = None
     answers: UUID | None = None
+    traceparent: str | None = None
     copy: BroadcastCopy | None = None
     stream_content_hours: int | None = None  # as the stream says, see `Prepared.content_hours`
     unsubscribe: UnsubscribeLink | None = None  # goes into header and bodies in place of `listUnsubscribe`
@@ -256,6 +257,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     min_tls: MinTls | None = None  # None: the policy of the recipient's domain decides
     resent_from: UUID | None = None  # the message that this one resends
     answers: UUID | None = None  # the received message that this one answers
+    traceparent: str | None = None  # as engine.base.trace_context keeps it
     sealed_recipient: str | None = None  # as its queue row holds it; `mime` is sealed then, and `recipients` are masked
     content_hours: int | None = None  # from the last outcome to the deletion of the content; None: kept as planned
     content_key: bytes | None = None  # of `mime`, encrypted; given if `mime` is encrypted with a key of its own

@@ -1,7 +1,8 @@
 -- fragment: message_columns
 -- Columns of `messages` in the order of MessageRow.
 m.id, m.status, m.source, m.sender, m.reply_to, m.subject, m.stream, m.template, m.template_version, m.tags, m.metadata,
-m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from, m.content_hours
+m.attachments, m.size_bytes, m.scheduled_at, m.delivered_at, m.resent_from, m.content_hours,
+m.traceparent
 
 -- fragment: message_filters
 -- Conditions on `messages m` of account $1. Null disables each: status $5, sending domains $6, streams $7, tags $8 (JSON,

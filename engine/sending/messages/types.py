@@ -66,6 +66,7 @@ class MessageRow(Struct):
     delivered_at: datetime | None
     resent_from: UUID | None
     content_hours: int | None  # from the last outcome to the deletion of the content; None: kept as planned
+    traceparent: str | None
     recipients: list[Fields]  # of RecipientRow, by their number
 
 
