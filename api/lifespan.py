@@ -23,7 +23,7 @@ from engine.people.identity.provider import IdentityProvider
 from engine.people.sessions.session_auth import SessionAuth
 from engine.receiving.receivers.service import ReceiverBoard
 from engine.sending.accept import Acceptor
-from engine.store import metrics
+from engine.store import exemplars, metrics
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.pace import PACE
@@ -32,6 +32,7 @@ from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
 from engine.store.resolver import Resolver
+from engine.store.traces import TRACES
 
 
 class Lifespan:
@@ -48,6 +49,7 @@ class Lifespan:
         """Open the services, then add the routes."""
         settings = self._settings
         logs.configure("api", settings.log_level, settings.state)
+        TRACES.start(settings, "api")
         rate = Rate()
         services = self._services = await _open_services(settings, rate)
         scheduling.keep_loaded()
@@ -82,6 +84,7 @@ class Lifespan:
         await services.hints.drain()
         await services.redis.aclose()
         await close_pool(services.pool)
+        await asyncio.to_thread(TRACES.stop)
 
 
 async def _open_services(settings: Settings, rate: Rate) -> ApiServices:
@@ -136,6 +139,7 @@ async def _housekeeping(services: ApiServices) -> None:
         await asyncio.sleep(1)
         ticks += 1
         metrics.TALLY.write()
+        exemplars.KEPT.write()
         await services.hints.probe()
         metrics.REDIS_AWAY.set(1 if services.hints.away else 0)
         metrics.REQUESTS_OPEN.set(OpenRequests.count)

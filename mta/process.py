@@ -30,6 +30,7 @@ from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
 from engine.store.redis import RedisClient
 from engine.store.resolver import Resolver
+from engine.store.traces import TRACES
 from mta.outbound import poison_guard
 from mta.outbound.envelopes import EnvelopeBuilder
 from mta.outbound.pipeline import OutboundPipeline
@@ -65,7 +66,8 @@ def main() -> None:
     service_time.join(settings)
     give_way(NICENESS)
     try:
-        uvloop.run(run(settings, name))
+        with TRACES.during(settings, name):
+            uvloop.run(run(settings, name))
     except MigrationError as error:
         raise SystemExit(str(error)) from None
 

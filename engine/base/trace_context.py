@@ -5,9 +5,12 @@ and is the first field of the detail of each event of the message.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
+Attributes = Mapping[str, str | int]  # of a span
+SYSTEM: Final = "waybill"  # `messaging.system` (OpenTelemetry, Semantic conventions for messaging spans)
 HEADER: Final = "traceparent"
 PATTERN: Final = "[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
 _GIVEN: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
@@ -34,9 +37,14 @@ def read(given: str | None) -> str | None:
     return f"00-{trace}-{parent}-{int(flags, 16) & _FLAGS:02x}"
 
 
-def written(trace_id: int, span_id: int, *, sampled: bool) -> str:
-    """Return the `traceparent` of a span; the trace id is random."""
-    return f"00-{trace_id:032x}-{span_id:016x}-{0x02 | sampled:02x}"
+def written(trace_id: int, span_id: int) -> str:
+    """Return the `traceparent` of a sampled span in a trace whose id is random."""
+    return f"00-{trace_id:032x}-{span_id:016x}-{_FLAGS:02x}"
+
+
+def continued(traceparent: str, span_id: int) -> str:
+    """Return the `traceparent` that names another span of the trace, which is recorded."""
+    return f"{traceparent[:36]}{span_id:016x}-{flags_of(traceparent) | _SAMPLED:02x}"
 
 
 def trace_of(traceparent: str) -> str:
@@ -52,11 +60,6 @@ def parent_of(traceparent: str) -> str:
 def flags_of(traceparent: str) -> int:
     """Return the flags."""
     return int(traceparent[53:55], 16)
-
-
-def is_sampled(traceparent: str) -> bool:
-    """Return True if the caller may have recorded the trace."""
-    return bool(flags_of(traceparent) & _SAMPLED)
 
 
 def span_of(message: UUID) -> int:

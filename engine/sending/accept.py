@@ -25,7 +25,7 @@ from engine.delivery.sealed_mail import MailSealer
 from engine.delivery.splits import Splits
 from engine.ledger.quota_usage import Ceiling
 from engine.mail.simulator import domain_of
-from engine.sending import accepted_rows, large_bodies
+from engine.sending import accept_spans, accepted_rows, large_bodies
 from engine.sending.accept_store import OutcomeUnknown, Storer, is_stored, replays_of
 from engine.sending.accepted_rows import goes_now
 from engine.sending.admission import Decision, Pending, Replays, TiedRows, replayed
@@ -39,6 +39,7 @@ from engine.store.database_errors import BadData, DatabaseUnavailable, DiskFull,
 from engine.store.deadlines import within
 from engine.store.group_commit import GroupCommit, Overloaded
 from engine.store.large_mail import run_sized
+from engine.store.traces import TRACES
 
 RECHECK_TRIES, RECHECK_PAUSE_S = 10, 0.5  # Postgres recovers from a crash within seconds, or not soon
 MAX_LARGE, VERY_LARGE_BYTES = 8, 2 * 1024 * 1024  # large messages in one transaction, if they are not very large
@@ -227,7 +228,10 @@ class Acceptor:
         hinted = [message for message in fresh if message.copy is None]
         self._hints.announce(accepted_rows.hinted(hinted, self._settings.shards, split))
         metrics.ACCEPTED.inc(len(fresh))
-        self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
+        seconds = asyncio.get_running_loop().time() - started
+        self._on_flush(len(batch), seconds)
+        if TRACES.tracer is not None:
+            accept_spans.accepted(TRACES.tracer, result.stored, clock.now(), seconds)
         return result.decisions
 
     async def _store(self, batch: Sequence[Pending], at: datetime, split: Mapping[str, int]) -> BatchResult:

@@ -25,9 +25,11 @@ from engine.sending.bounces import store as bounces
 from engine.sending.forget_content import CONTENT_FORGOTTEN, DELETE_BODIES
 from engine.sending.settled_rows import DeliveryAttempt, Result, SettlingPlan, plan
 from engine.sending.suppressions import store as suppressions
+from engine.store import exemplars
 from engine.store.database_errors import BadData, ConstraintViolation, DatabaseUnavailable, MissingPartition
 from engine.store.group_commit import GroupCommit
 from engine.store.queries import Conn, Queries, columns
+from engine.store.traces import TRACES
 
 __all__ = ["DeliveryAttempt", "Fenced", "Result", "Settler", "SettlingPlan", "plan", "write"]
 
@@ -125,7 +127,12 @@ class Settler:
             done = await self._transacted(batch)
         finally:
             self._unavailable.clear()
-        self._on_flush(len(batch), asyncio.get_running_loop().time() - started)
+        seconds = asyncio.get_running_loop().time() - started
+        self._on_flush(len(batch), seconds)
+        if TRACES.tracer is not None:
+            for one in batch:
+                if one.row.traceparent is not None and TRACES.tracer.samples(one.row.traceparent):
+                    exemplars.FLUSHES.offer("settle", seconds, one.row.traceparent)
         return done
 
     async def _transacted(self, batch: Sequence[DeliveryAttempt]) -> list[bool | Exception]:

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from prometheus_client import Counter, Gauge, Histogram
 
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 REQUESTS = Counter("waybill_http_requests", "Requests answered", ["operation", "status"])
@@ -24,7 +24,7 @@ ALERTS_ENDED = Counter("waybill_alerts_ended", "Alerts of the accounts that ende
 ALERT_NOTICES = Counter("waybill_alert_notices", "Notices of alerts that went out", ["kind"])
 REFUSED = Counter("waybill_refused", "Requests refused", ["type"])
 FLUSH_SIZE = Histogram("waybill_flush_items", "Items per group commit", ["flow"], buckets=_SIZES)
-FLUSH_SECONDS = Histogram("waybill_flush_seconds", "Time of a group commit", ["flow"], buckets=_SECONDS)
+FLUSH_SECONDS = Histogram("waybill_flush_seconds", "Time of a group commit", ["flow"], buckets=SECONDS)
 ATTEMPTS = Counter("waybill_attempts", "Recipients attempted", ["verdict", "scope"])
 DELIVERY_WAIT_SECONDS = Counter(
     "waybill_delivery_wait_seconds", "Time of deliveries up to an outcome, by its cause", ["cause"]
@@ -46,15 +46,15 @@ SLOT_WAIT_SECONDS = Histogram(
     "waybill_slot_wait_seconds",
     "Time of waits for a slot, without immediate grants",
     ["kind", "lane"],
-    buckets=_SECONDS,
+    buckets=SECONDS,
 )
 STAGE_SECONDS = Histogram(
-    "waybill_smtp_stage_seconds", "Time per SMTP stage, of every 16th transaction", ["stage"], buckets=_SECONDS
+    "waybill_smtp_stage_seconds", "Time per SMTP stage, of every 16th transaction", ["stage"], buckets=SECONDS
 )
 SETTLE_SECONDS = Histogram(
     "waybill_settle_seconds",
     "Time from the final reply to the commit of its outcome, longest of each half second",
-    buckets=_SECONDS,
+    buckets=SECONDS,
 )
 DNS_QUESTIONS = Counter("waybill_dns_questions", "Questions sent to DNS servers")
 IN_HAND = Gauge("waybill_deliveries_in_hand", "Deliveries held in memory", multiprocess_mode="livesum")

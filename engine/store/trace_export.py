@@ -18,6 +18,7 @@ from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     NonRecordingSpan,
@@ -30,9 +31,9 @@ from opentelemetry.trace import (
 )
 
 from engine.base import clock, trace_context
+from engine.base.trace_context import SYSTEM, Attributes
 from engine.base.version import version
 from engine.store import metrics
-from engine.store.traces import SYSTEM, Attributes
 
 CLOSE_S: Final = 2.0
 MAX_QUEUE: Final = 2_048  # spans, unless OTEL_BSP_MAX_QUEUE_SIZE says otherwise: the default of the specification
@@ -95,9 +96,9 @@ class OtlpTracer:
     def begin(self, message: UUID) -> str | None:
         """Return the `traceparent` of a message whose send gave none, None if it is not sampled."""
         trace = random.getrandbits(128) or 1
-        if not self._sampler.should_sample(_NOTHING, trace, "accept").decision.is_sampled():
+        if self._sampler.should_sample(_NOTHING, trace, "accept").decision is not Decision.RECORD_AND_SAMPLE:
             return None
-        return trace_context.written(trace, trace_context.span_of(message), sampled=True)
+        return trace_context.written(trace, trace_context.span_of(message))
 
     def samples(self, traceparent: str | None) -> bool:
         """Return True if the spans of this message are recorded: the same in every process."""
@@ -105,7 +106,7 @@ class OtlpTracer:
             return False
         parent = _remote(traceparent)
         context = set_span_in_context(NonRecordingSpan(parent), _NOTHING)
-        return self._sampler.should_sample(context, parent.trace_id, "accept").decision.is_sampled()
+        return self._sampler.should_sample(context, parent.trace_id, "accept").decision is Decision.RECORD_AND_SAMPLE
 
     def accepted(self, message: UUID, traceparent: str, began: datetime, ended: datetime, given: Attributes) -> None:
         """Record the span in which a message was accepted, which all its other spans belong to."""

@@ -6,7 +6,7 @@ while a message waits, and only for messages whose trace is sampled.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Final, Protocol
@@ -15,9 +15,7 @@ from uuid import UUID
 import structlog
 
 from engine.base.settings import Settings
-
-Attributes = Mapping[str, str | int]
-SYSTEM: Final = "waybill"  # `messaging.system` (OpenTelemetry, Semantic conventions for messaging spans)
+from engine.base.trace_context import Attributes
 
 _log = structlog.get_logger("traces")
 

@@ -11,13 +11,15 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from engine.base import clock, ids
+from engine.base import clock, ids, trace_context
 from engine.base.settings import Settings
 from engine.delivery import queue
 from engine.delivery.outcome import Verdict
 from engine.sending.settle import DeliveryAttempt, Fenced, Settler
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.traces import TRACES
+from mta.outbound import spans
 from mta.outbound.active_queue import ActiveQueue, Key
 from mta.outbound.attempts import at_fault
 from mta.outbound.delivery import ActiveDelivery
@@ -79,6 +81,8 @@ class CompleteStage:
         attempt = self._site_stats.saw(attempt)
         _tell(attempt)
         ended = time.monotonic()
+        tracer = TRACES.sampling(attempt.row.traceparent)
+        times = None if tracer is None else spans.times_of(delivery, attempt)
         kind = _is_broadcast(delivery)
         self._unsettled[kind] += 1
         future = self._settler.settle(attempt)
@@ -97,6 +101,8 @@ class CompleteStage:
             else:
                 if done.result() and attempt.simulated:
                     self._offer(attempt)
+                if tracer is not None and times is not None and done.result():
+                    spans.settled(tracer, attempt, times, clock.now())
                 self._active.remember(delivery)
                 self._longest_s = max(self._longest_s, time.monotonic() - ended)
             self._active.drop(delivery)
@@ -194,8 +200,12 @@ def _tell(attempt: DeliveryAttempt) -> None:
                 category=None if outcome is None else outcome.category.value,
                 code=None if outcome is None else outcome.smtp_code,
                 again=attempt.next_at,
+                **trace_context.log_fields(attempt.row.traceparent, attempt.row.message_id),
             )
         elif _log.is_enabled_for(logging.DEBUG):  # asked first, because formatting the id costs as much as the rest
             _log.debug(
-                "delivered", message=ids.format_id(ids.Kind.MESSAGE, attempt.row.message_id), domain=attempt.row.domain
+                "delivered",
+                message=ids.format_id(ids.Kind.MESSAGE, attempt.row.message_id),
+                domain=attempt.row.domain,
+                **trace_context.log_fields(attempt.row.traceparent, attempt.row.message_id),
             )

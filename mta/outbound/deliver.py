@@ -18,8 +18,9 @@ from engine.base.settings import Settings
 from engine.delivery.outcome import Outcome, Scope, Verdict, classify
 from engine.mail.replies import Answer, Break, BreakKind, Reply
 from engine.sending.settle import DeliveryAttempt
-from engine.store import metrics
+from engine.store import exemplars, metrics
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.traces import TRACES
 from mta.outbound.active_queue import ActiveQueue
 from mta.outbound.attempts import SHARED_ATTEMPT, attempt_of, refused_by_route, without_recipients
 from mta.outbound.back_off import BackOff
@@ -343,8 +344,11 @@ class DeliveryWorker:
             for address, answer in zip(transaction.recipients, transaction.answers, strict=True)
         }
         if next(_sixteenth) == 0:
+            traceparent = delivery.row.traceparent
             for step in transaction.steps:
                 metrics.STAGE_SECONDS.labels(step.phase.value).observe(step.seconds)
+                if traceparent is not None and TRACES.sampling(traceparent) is not None:
+                    exemplars.STAGES.offer(step.phase.value, step.seconds, traceparent)
         conversation: dict[str, object] = {
             "mx": self._mx,
             "attempt": delivery.row.attempts + 1,

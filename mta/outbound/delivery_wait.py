@@ -60,6 +60,10 @@ class DeliveryWait:
             waits[WaitCause.TRANSACTION] = waits.get(WaitCause.TRANSACTION, 0) + lasts_ms
         return waits, fair_share
 
+    def ages(self, now: float) -> tuple[float, float | None]:
+        """Return how long ago it was taken into memory, and began to wait at its site, None if it never did."""
+        return now - self._taken_at, None if self._lined_up_at is None else now - self._lined_up_at
+
     def postponed(self, now: datetime, row: Row, reason: QueuedReason) -> str:
         """Return what a row keeps that is put back into the queue for `reason`."""
         waits, _ = self._divided(row, now, clock.monotonic())

@@ -19,7 +19,7 @@ from engine.delivery.mx_routes import Router
 from engine.delivery.sites_store import SiteRules
 from engine.mail.simulator import domain_of
 from engine.sending.settle import DeliveryAttempt, Settler
-from engine.store import metrics
+from engine.store import exemplars, metrics
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.pace import PACE
 from engine.store.redis import RedisClient
@@ -244,6 +244,7 @@ class OutboundPipeline:
 
     def _measure(self) -> None:
         metrics.TALLY.write()
+        exemplars.KEPT.write()
         metrics.IN_HAND.set(len(self.active))
         self._connections.measure()
         metrics.SHARDS_OWNED.set(len(self._ownership.shards))

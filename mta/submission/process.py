@@ -21,7 +21,7 @@ from engine.base.settings import Settings
 from engine.delivery.hints import Hints
 from engine.people.api_keys.key_auth import TOUCH_S, Keys
 from engine.sending.accept import Acceptor
-from engine.store import large_mail, metrics, socket_activation, stopping
+from engine.store import exemplars, large_mail, metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
 from engine.store.migrate import open_current
@@ -134,6 +134,7 @@ async def _housekeeping(services: SubmissionServices) -> None:
     while True:
         await PACE.wait(1)
         metrics.TALLY.write()
+        exemplars.KEPT.write()
         await services.hints.probe()
         metrics.REDIS_AWAY.set(1 if services.hints.away else 0)
         metrics.HINTS_LOST.inc(services.hints.lost - lost)

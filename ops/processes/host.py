@@ -25,6 +25,7 @@ from engine.base.settings import BadSetting, Settings, load
 from engine.store import postgres, service_time, socket_activation, stopping
 from engine.store.migrate import MigrationError
 from engine.store.pace import PACE
+from engine.store.traces import TRACES
 from mta.outbound.source_ips.addresses import check_sources
 from ops.host import sockets
 from ops.host.process_specs import runs_local_peers
@@ -64,7 +65,7 @@ def main() -> int:
     postgres.share_pools(SESSIONS, IDLE_SESSION_S)
     try:
         check_sources(settings)
-        with _parts(settings) as parts:
+        with _parts(settings) as parts, TRACES.during(settings, "host"):
             if any(part.kind == "mta" for part in parts):  # it listens for the signs of life
                 PACE.follow()
             uvloop.run(run(parts))

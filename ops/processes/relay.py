@@ -11,6 +11,7 @@ from engine.base import logs, scheduling
 from engine.base.settings import Settings, load, variable
 from engine.store import service_time, socket_activation
 from engine.store.migrate import MigrationError
+from engine.store.traces import TRACES
 from mta.submission.process import run
 from ops.host import sockets
 from ops.processes.certificates import NoCertificate, configured, self_signed
@@ -34,7 +35,8 @@ def main() -> int:
     clear, secured = (found.get(kind, []) for kind in (sockets.SUBMISSION, sockets.SUBMISSIONS))
     given = [(one, False) for one in clear] + [(one, True) for one in secured]
     try:
-        uvloop.run(run(settings, own, key, given, name=name))
+        with TRACES.during(settings, name):
+            uvloop.run(run(settings, own, key, given, name=name))
     except MigrationError as error:
         print(error, file=sys.stderr)
         return 1

@@ -51,6 +51,7 @@ from engine.store.jobs import Job
 from engine.store.migrate import MigrationError, open_current
 from engine.store.postgres import close_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration
+from engine.store.traces import TRACES
 from mta.outbound.tls import reporting
 from ops.processes import gauges
 from ops.processes.metrics import shown
@@ -78,7 +79,8 @@ def main() -> None:
     service_time.join(settings)
     scheduling.yield_to_running()
     try:
-        uvloop.run(run(settings))
+        with TRACES.during(settings, "worker"):
+            uvloop.run(run(settings))
     except MigrationError as error:
         raise SystemExit(str(error)) from None
 

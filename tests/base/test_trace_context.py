@@ -39,9 +39,9 @@ def test_an_invalid_one_is_ignored(given: str | None) -> None:
 def test_its_parts_are_read_and_written() -> None:
     assert trace_context.trace_of(VALID) == TRACE
     assert trace_context.parent_of(VALID) == PARENT
-    assert trace_context.is_sampled(VALID)
-    assert not trace_context.is_sampled(f"00-{TRACE}-{PARENT}-02")
-    made = trace_context.written(int(TRACE, 16), int(PARENT, 16), sampled=True)
+    assert trace_context.flags_of(f"00-{TRACE}-{PARENT}-02") == 2
+    assert trace_context.continued(f"00-{TRACE}-{PARENT}-00", 255) == f"00-{TRACE}-00000000000000ff-01"
+    made = trace_context.written(int(TRACE, 16), int(PARENT, 16))
     assert made == f"00-{TRACE}-{PARENT}-03"
     assert trace_context.read(made) == made
 

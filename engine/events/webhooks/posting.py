@@ -28,6 +28,7 @@ from engine.base.settings import Settings
 from engine.delivery.retry_schedule import RetrySchedule
 from engine.events.webhooks import post_options, retry_after, rules, standard, store
 from engine.events.webhooks.pacing import EndpointPace, Shares
+from engine.events.webhooks.post_trace import PostTrace
 from engine.events.webhooks.service import secret_key
 from engine.events.webhooks.types import Claimed, Recorded
 from engine.store import metrics, service_time
@@ -265,9 +266,9 @@ class Poster:
         if post.url is None or post.payload is None:
             self._enqueue(_ended(post, started_at))
             return
-        sent = SentPost()
+        sent, traced = SentPost(), PostTrace.of(post.payload)
         try:
-            answer, sent = await self._post(post)
+            answer, sent = await self._post(post, traced)
             verdict = judged(answer)
         except Exception:  # noqa: BLE001 - process loop: record it, or it would be retried forever
             _log.exception("post failed", webhook=str(post.webhook_id), event_id=str(post.event_id))
@@ -276,10 +277,12 @@ class Poster:
         endpoint.answered(delivered=verdict.delivered, took_s=took_s, now=now)
         milliseconds = round(took_s * 1000)
         self._enqueue(recorded(post, verdict, started_at, milliseconds, self._schedule, jitter=self._rng(), sent=sent))
+        if traced is not None:
+            traced.ended(post, started_at, status=verdict.status, delivered=verdict.delivered)
         if self._shares.ended(endpoint, now):
             self._wake.set()
 
-    async def _post(self, post: Claimed) -> tuple[HttpReply | HttpFailure, SentPost]:
+    async def _post(self, post: Claimed, traced: PostTrace | None) -> tuple[HttpReply | HttpFailure, SentPost]:
         assert post.url is not None
         assert post.payload is not None
         assert post.occurred_at is not None
@@ -317,7 +320,7 @@ class Poster:
         answer = await self._client.post(
             url,
             body,
-            post_options.merged(own_headers, headers),
+            post_options.merged(own_headers, headers if traced is None else headers | traced.headers),
             timeout_s=self._timeout_s,
             max_bytes=rules.MAX_ANSWER_BYTES,
             max_header_chars=rules.MAX_ANSWER_HEADERS,
