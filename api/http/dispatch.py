@@ -89,7 +89,13 @@ def _responder(context: RequestContext, operation: Operation) -> Responder:
             status = call.status or operation.success
         except Refusal as refusal:
             refused = refusal.kind.value
-            _log.info("request refused", request=request.context.id, operation=id_of_operation, type=refused)
+            _log.info(
+                "request refused",
+                request=request.context.id,
+                operation=id_of_operation,
+                type=refused,
+                **call.log_fields,
+            )
             status = _refuse(response, operation, call, refusal)
             for cookie in call.cookies:  # such as the one that deletes the cookie of an ended session
                 response.append_header("Set-Cookie", cookie)
@@ -99,6 +105,7 @@ def _responder(context: RequestContext, operation: Operation) -> Responder:
                 request=request.context.id,
                 operation=id_of_operation,
                 error=repr(error),
+                **call.log_fields,
             )
             refused = ErrorType.UNAVAILABLE.value
             status = _refuse(response, operation, call, unavailable())

@@ -126,6 +126,12 @@ class Call(Struct):
         return trace_context.read(self.request.get_header(trace_context.HEADER))
 
     @property
+    def log_fields(self) -> dict[str, str]:
+        """Return the fields that connect a log line with the caller's trace."""
+        given = self.traceparent
+        return {} if given is None else {"trace_id": trace_context.trace_of(given)}
+
+    @property
     def actor(self) -> str:
         """Return the actor's id for the account log: `usr_…` or `key_…`."""
         if self.signed_in is not None:

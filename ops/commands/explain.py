@@ -15,13 +15,15 @@ from msgspec import Struct
 from engine.base import clock, ids
 from engine.base.errors import not_found
 from engine.base.events import SETTLED, EventType, Status
+from engine.base.settings import Settings
+from engine.base.trace_context import trace_of
 from engine.delivery.reply_codes import Category
 from engine.delivery.wait_reasons import QUEUED_CLAUSES, QueuedReason
 from engine.delivery.waits import in_words
 from engine.sending.messages.waits import waits_in
 from engine.sending.suppressions.types import Reason
 from engine.store.queries import Queries
-from ops.commands.base import as_json, in_database, reported, show
+from ops.commands.base import as_json, in_service, reported, show
 
 MAX_SAID = 300  # characters of a server's reply that are quoted
 OVERDUE = timedelta(minutes=2)  # a scheduled message is released within seconds of its time unless something is wrong
@@ -40,6 +42,7 @@ class ExplainedMessage(Struct, frozen=True):
     subject: str
     scheduled_at: datetime | None
     delivered_at: datetime | None
+    traceparent: str | None = None
 
 
 class ExplainedRecipient(Struct, frozen=True):
@@ -94,22 +97,37 @@ _Details = Sequence[tuple[str, datetime, dict[str, Any]]]
 @reported
 def explain(*, message: str, as_json: bool) -> None:
     """Explain what happened to a message, who can act on it, and how."""
-    found = in_database(explanation, message)
+    found = in_service(_explained, message)
     if as_json:
         show(found, as_json=True)
     else:
         click.echo(found["explanation"])
+        if "trace" in found:
+            click.echo(f"Trace: {found['trace']}")
+
+
+async def _explained(pool: asyncpg.Pool, settings: Settings, message: str) -> dict[str, Any]:
+    """Return the explanation with the link to the trace, if the operator has told its form."""
+    found = await explanation(pool, message)
+    if settings.trace_url is not None and "trace" in found:
+        found["trace"] = settings.trace_url.replace("{trace_id}", found["trace"])
+    return found
 
 
 async def explanation(pool: asyncpg.Pool, message: str) -> dict[str, Any]:
-    """Return id, status and explanation of a message (`msg_…`); raises WrongId, or Refusal (404) if it is unknown."""
+    """Return id, status and explanation of a message (`msg_…`), and the id of its trace if it has one.
+
+    Raises WrongId, or Refusal (404) if it is unknown.
+    """
     found = ids.parse_id(ids.Kind.MESSAGE, message)
     row = await _MESSAGE.first(pool, found)
     if row is None:
         raise not_found("message")
     recipients = await _RECIPIENTS.fetch(pool, found)
     events = await _EVENTS.fetch(pool, found)
-    return {"id": message, "status": row.status, "explanation": paragraph(row, recipients, events, clock.now())}
+    told = paragraph(row, recipients, events, clock.now())
+    trace = {} if row.traceparent is None else {"trace": trace_of(row.traceparent)}
+    return {"id": message, "status": row.status, "explanation": told} | trace
 
 
 def paragraph(

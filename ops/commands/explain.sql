@@ -1,6 +1,6 @@
 -- name: message_to_explain
 -- The current state of message $1.
-SELECT id, status, source, sender, subject, scheduled_at, delivered_at FROM messages WHERE id = $1;
+SELECT id, status, source, sender, subject, scheduled_at, delivered_at, traceparent FROM messages WHERE id = $1;
 
 -- name: recipients_to_explain
 -- The recipients of message $1.
