@@ -23,7 +23,7 @@ from mta.outbound.delivery import ActiveDelivery
 _SHOWN: Final = (WaitCause.SITE_LIMITS, WaitCause.OTHER_ACCOUNTS, WaitCause.OWN_MAIL)
 
 
-class DeliveryTimes(Struct, frozen=True):
+class DeliveryMoments(Struct, frozen=True):
     """The moments of one delivery up to its outcome, each at or after the one before."""
 
     due: datetime
@@ -33,7 +33,7 @@ class DeliveryTimes(Struct, frozen=True):
     ended: datetime
 
 
-def times_of(delivery: ActiveDelivery, attempt: DeliveryAttempt) -> DeliveryTimes:
+def times_of(delivery: ActiveDelivery, attempt: DeliveryAttempt) -> DeliveryMoments:
     """Return the moments of a delivery whose attempt has just ended."""
     taken_s, lined_up_s = delivery.wait.ages(clock.monotonic())
     ended = attempt.ended_at
@@ -42,10 +42,10 @@ def times_of(delivery: ActiveDelivery, attempt: DeliveryAttempt) -> DeliveryTime
     moments = [_due(attempt), taken, routed, attempt.started_at, ended]
     for place, (before, after) in enumerate(pairwise(moments)):  # wall clock and monotonic one differ by milliseconds
         moments[place + 1] = min(max(before, after), max(before, ended))
-    return DeliveryTimes(*moments)
+    return DeliveryMoments(*moments)
 
 
-def settled(tracer: Tracer, attempt: DeliveryAttempt, times: DeliveryTimes, committed: datetime) -> None:
+def settled(tracer: Tracer, attempt: DeliveryAttempt, times: DeliveryMoments, committed: datetime) -> None:
     """Record the spans of a delivery whose outcome was committed."""
     message, traceparent = attempt.row.message_id, attempt.row.traceparent
     assert traceparent is not None
