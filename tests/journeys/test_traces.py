@@ -14,6 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from loadtests.kit.accounts import ApiAccess
 from loadtests.kit.service import Service
+from tests.harness import posted_events
 from tests.harness.api import Api
 from tests.harness.collector import Collector, SeenSpan, collecting
 from tests.harness.patience import PATIENCE_S
@@ -40,6 +41,7 @@ def service(collector: Collector) -> Iterator[Service]:
         patch.setenv("OTEL_SERVICE_NAME", "mail")
         with running({"TRACES": "true", "TRACE_URL": "https://traces.example/{trace_id}"}) as started:
             yield started
+            posted_events.check(started.settings)
 
 
 @pytest.fixture

@@ -77,6 +77,12 @@ CONVERSATION: JsonSchema = {
     "items": {"type": "object", "description": "A step; `reply` is the reply, `error` says why there is none"},
     "examples": [[{"step": "mail", "reply": "250 2.1.0 ok", "ms": 1.2}]],
 }
+TRACE = {
+    "traceparent": text(
+        "The trace of the message (W3C Trace Context); missing without one",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    )
+}
 SIMULATED = {"simulated": flag("True if the simulator replied instead of a mail server; missing otherwise")}
 ORIGIN = {
     "to_domain": text("The domain of the first recipient", "example.com"),

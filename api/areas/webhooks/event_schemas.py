@@ -25,6 +25,7 @@ from api.areas.webhooks.event_properties import (
     RECIPIENT,
     SIMULATED,
     SUPPRESSION_SOURCES,
+    TRACE,
     WAITS,
     JsonSchema,
     flag,
@@ -317,7 +318,7 @@ def event_schema(kind: str, detail: EventDetail) -> JsonSchema:
         "data": {
             "type": "object",
             "description": "What the event concerns",
-            "properties": {"messageId": _message_id(detail.has_message), "detail": _detail(detail)},
+            "properties": {"messageId": _message_id(detail.has_message), "detail": _detail(kind, detail)},
             "required": ["messageId", "detail"],
         },
     }
@@ -336,11 +337,14 @@ def _message_id(has_message: bool | None) -> JsonSchema:  # noqa: FBT001 - three
     }
 
 
-def _detail(detail: EventDetail) -> JsonSchema:
+_OF_MESSAGES = frozenset(EventType)
+
+
+def _detail(kind: str, detail: EventDetail) -> JsonSchema:
     return {
         "type": "object",
         "description": "The facts of the event; later versions may add properties",
-        "properties": detail.properties,
+        "properties": detail.properties | (TRACE if kind in _OF_MESSAGES else {}),
         "required": list(detail.always),
     }
 
