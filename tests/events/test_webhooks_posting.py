@@ -73,6 +73,20 @@ async def test_an_event_arrives_as_documented(here: World, receiver: Receiver) -
     assert (attempt.delivered, attempt.status_code, attempt.error) == (True, 200, None)
 
 
+async def test_a_post_passes_the_trace_of_its_message_on(here: World, receiver: Receiver) -> None:
+    given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    endpoint = await here.endpoint(receiver.url)
+    await here.event(endpoint.account, "delivered", traceparent=given, recipient="ann@people.test")
+    await here.event(endpoint.account, "delivered", recipient="ann@people.test", traceparent=given)
+
+    async with here.posting():
+        await here.until_posted(endpoint)
+
+    traced, other = sorted(receiver.got, key=lambda got: int(got.json["seq"]))
+    assert traced.headers["traceparent"] == given
+    assert "traceparent" not in other.headers  # text of strangers may have any other place
+
+
 async def test_request_and_answer_are_kept_exactly(here: World, receiver: Receiver) -> None:
     receiver.headers = {"X-Trace": "a: b"} | {f"X-Filler-{number}": "f" * 300 for number in range(4)}
     endpoint = await here.endpoint(receiver.url + "?key=a%20b")

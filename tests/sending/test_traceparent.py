@@ -6,12 +6,13 @@ import asyncpg
 import orjson
 import pytest
 
-from engine.base import ids
+from engine.base import clock, ids
+from engine.sending.complaint import Complaint, complain
 from engine.sending.settle import Settler
 from tests.harness.accounts import TestAccount
 from tests.harness.api import Answer, Api
 from tests.harness.schedules import within
-from tests.harness.sending import DEFERRED, attempt_at, rows_of
+from tests.harness.sending import DEFERRED, DELIVERED, attempt_at, rows_of
 
 GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4737-00f067aa0ba902b8-00"
@@ -126,3 +127,16 @@ async def test_a_composed_message_names_it_in_a_header_that_is_removed(
 
     assert (await shown(api, account, answer))["traceparent"] == OTHER
     assert b"trace" not in raw
+
+
+async def test_events_that_come_late_have_it_too(
+    api: Api, account: TestAccount, pool: asyncpg.Pool, settler: Settler
+) -> None:
+    answer = await post(api, account, to="ann@late.test")
+    message = ids.parse_id(ids.Kind.MESSAGE, answer.json["id"])
+    [row] = await rows_of(pool, message)
+    assert await settler.settle(attempt_at(row, DELIVERED))
+    assert await complain(pool, message, 0, at=clock.now()) is Complaint.RECORDED
+
+    details = [orjson.loads(one)["detail"] for one in await payloads(pool, answer)]
+    assert [one["traceparent"] for one in details] == [GIVEN] * 4
