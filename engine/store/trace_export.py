@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+import structlog
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
@@ -40,6 +41,8 @@ MAX_QUEUE: Final = 2_048  # spans, unless OTEL_BSP_MAX_QUEUE_SIZE says otherwise
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _NOTHING: Final = Context()
 _FINE: Final = Status()
+
+_log = structlog.get_logger("traces")
 
 
 class OneResource(Resource):
@@ -158,21 +161,26 @@ class OtlpTracer:
         if self._handed - self._export.done >= self._most:
             metrics.TALLY.add(metrics.TRACE_SPANS, "dropped")
             return
-        self._handed += 1
-        self._processor.on_end(
-            ReadableSpan(
-                name,
-                context=context,
-                parent=parent,
-                resource=self._resource,
-                attributes=given,
-                kind=kind,
-                status=status,
-                start_time=_nanoseconds(began),
-                end_time=_nanoseconds(max(began, ended)),
-                instrumentation_scope=self._scope,
+        try:
+            self._processor.on_end(
+                ReadableSpan(
+                    name,
+                    context=context,
+                    parent=parent,
+                    resource=self._resource,
+                    attributes=given,
+                    kind=kind,
+                    status=status,
+                    start_time=_nanoseconds(began),
+                    end_time=_nanoseconds(max(began, ended)),
+                    instrumentation_scope=self._scope,
+                )
             )
-        )
+        except Exception as error:  # noqa: BLE001 - what a message needs is committed: no fault here may undo it
+            _log.error("span not recorded", name=name, error=repr(error))
+            metrics.TALLY.add(metrics.TRACE_SPANS, "dropped")
+        else:
+            self._handed += 1
 
 
 def _remote(traceparent: str) -> SpanContext:

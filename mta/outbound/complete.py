@@ -101,11 +101,11 @@ class CompleteStage:
             else:
                 if done.result() and attempt.simulated:
                     self._offer(attempt)
-                if tracer is not None and times is not None and done.result():
-                    spans.settled(tracer, attempt, times, clock.now())
                 self._active.remember(delivery)
                 self._longest_s = max(self._longest_s, time.monotonic() - ended)
             self._active.drop(delivery)
+            if tracer is not None and times is not None and error is None and done.result():
+                spans.settled(tracer, attempt, times, clock.now())
 
         future.add_done_callback(committed)
 
