@@ -202,7 +202,7 @@ def flows_with_exemplars(service: Service) -> set[str]:
         headers={"Accept": "application/openmetrics-text; version=1.0.0"},
     )
     with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
+        families = list(text_string_to_metric_families(answer.read().decode()))  # type: ignore[no-untyped-call]
     return {
         sample.labels["flow"]
         for family in families

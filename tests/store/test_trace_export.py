@@ -161,30 +161,31 @@ def test_the_end_waits_for_no_collector(
     assert not closed.is_alive()
 
 
+def is_on(settings: Settings) -> bool:
+    """Return True if a process with these settings records a sampled message."""
+    traces = Traces()
+    with traces.during(settings, "api"):
+        on = traces.sampling(GIVEN) is not None
+        assert (traces.begin(ids.uuid7()) is not None) is on
+    assert traces.tracer is None
+    return on
+
+
 def test_traces_are_off_unless_asked_for(
     settings: Settings, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traces, asked = Traces(), msgspec.structs.replace(settings, traces=True)
-    with traces.during(settings, "api"):
-        assert traces.tracer is None
-        assert traces.begin(ids.uuid7()) is None
-        assert traces.sampling(GIVEN) is None
+    asked = msgspec.structs.replace(settings, traces=True)
+    assert not is_on(settings)
+    assert is_on(asked)
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    with traces.during(asked, "api"):
-        assert traces.tracer is None
-    monkeypatch.delenv("OTEL_SDK_DISABLED")
-    with traces.during(asked, "api"):
-        assert traces.sampling(GIVEN) is traces.tracer is not None
-    assert traces.tracer is None
+    assert not is_on(asked)
 
 
 def test_a_wrong_variable_leaves_the_service_without_traces(
     settings: Settings, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "many")
-    traces = Traces()
-    with traces.during(msgspec.structs.replace(settings, traces=True), "api"):
-        assert traces.tracer is None
+    assert not is_on(msgspec.structs.replace(settings, traces=True))
 
 
 PROGRAM = """
