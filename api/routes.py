@@ -43,7 +43,7 @@ App = falcon.asgi.App[falcon.asgi.Request, falcon.asgi.Response]
 
 # The modules of `api.areas` with operations, in the order of the OpenAPI document.
 MODULES: Final = """
-    emails.resources emails.raw emails.resend compat.resources compat.resend_reads
+    emails.resources emails.raw emails.resend emails.agent_sends compat.resources compat.resend_reads
     compat.postmark_reads messages.resources messages.export delivery_certificates.resources tails.resources
     statistics.resources analytics.resources receivers.resources templates.resources templates.layouts
     templates.starters images.resources streams.resources suppressions.resources bounces.resources domains.resources

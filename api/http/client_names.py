@@ -32,6 +32,7 @@ _NAMES: Final = {
     "DELETE /v1/lists/{id}/opt-outs/{address}": ("lists", "take_back_opt_out"),
     "DELETE /v1/local/sink": ("local_sink", "empty"),
     "GET /v1/account/verify": ("account", "verify_log"),
+    "GET /v1/agent-access": ("agent_sends", "access"),
     "GET /v1/billing": ("billing", "get"),
     "GET /v1/instance": ("instance", "get"),
     "GET /v1/lists/{id}/opt-outs/export": ("lists", "export_opt_outs"),

@@ -198,6 +198,7 @@ def _log_request(
         seconds,
         request.context.id,
         refused,
+        call.agent or request_log.agent_of(request.user_agent),
     )
 
 

@@ -78,6 +78,7 @@ class Call(Struct):
     status: int | None = None  # set by the handler if it differs from the operation's `success`
     cookies: tuple[str, ...] = ()  # `Set-Cookie` values of the answer, see api.http.cookies
     headers: tuple[tuple[str, str], ...] = ()  # other header fields of a successful response
+    agent: str | None = None  # the client of an MCP request, for the request log
 
     @property
     def id(self) -> UUID:

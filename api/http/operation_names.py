@@ -25,6 +25,7 @@ _NAMES: Final = {
     "DELETE /v1/team/members/{id}": "removeTeamMember",
     "GET /v1/account/deletion": "getAccountDeletion",
     "GET /v1/account/verify": "verifyAccountLog",
+    "GET /v1/agent-access": "getAgentAccess",
     "GET /v1/analytics/delivery": "getDeliveryAnalytics",
     "GET /v1/analytics/dmarc": "getDmarcAnalytics",
     "GET /v1/analytics/providers": "getProviderAnalytics",

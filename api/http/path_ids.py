@@ -36,6 +36,7 @@ NOUNS: Final = {
     Kind.USER: "member",
     Kind.VERIFICATION: "verification",
     Kind.VIEW: "saved view",
+    Kind.AGENT_SEND: "agent send",
     Kind.WEBHOOK: "webhook endpoint",
 }
 

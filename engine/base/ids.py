@@ -50,6 +50,7 @@ class Kind(StrEnum):
     ERASURE = "ers"
     IMAGE = "img"
     VIEW = "viw"
+    AGENT_SEND = "ags"
 
 
 class WrongId(ValueError):  # noqa: N818 - named for what the caller gave

@@ -59,6 +59,7 @@ _ERASE_CONTENT = _SQL.command("erase_content")
 _SCAN_COPIES = _SQL.command("scan_copies")
 _ERASE_COPIES = _SQL.command("erase_copies_of")
 _LINKS = _SQL.command("erase_links_of")
+_AGENT_SENDS = _SQL.command("erase_agent_sends_of")
 _VERIFICATIONS = _SQL.command("erase_verifications")
 _REQUESTS = _SQL.command("erase_requests_of")
 _KEYS = _SQL.command("erase_keys_of")
@@ -247,6 +248,7 @@ async def _small_tables(pool: asyncpg.Pool, settings: Settings, work: AddressEra
     for kind, query, arguments in (
         (ErasedKind.LINKS, _LINKS, (terms.forms,)),
         (ErasedKind.VERIFICATIONS, _VERIFICATIONS, (destinations,)),
+        (ErasedKind.DELIVERIES, _AGENT_SENDS, (terms.canonical,)),
         (ErasedKind.REQUESTS, _REQUESTS, (terms.patterns, terms.expressions)),
         (ErasedKind.REQUESTS, _KEYS, (terms.patterns,)),
         (ErasedKind.INVITES, _INVITES, (terms.canonical,)),

@@ -85,6 +85,10 @@ WHERE r.broadcast_id = n.broadcast_id AND r.contact_id = n.contact_id;
 WITH opt_out AS (DELETE FROM topic_opt_outs WHERE account_id = $1 AND address = ANY ($2::text[]))
 DELETE FROM unsubscribe_links WHERE account_id = $1 AND address = ANY ($2::text[]);
 
+-- name: erase_agent_sends_of
+-- Delete the sends of agents to the canonical address $2 of account $1, decided or not.
+DELETE FROM agent_sends WHERE account_id = $1 AND $2::text = ANY (recipients);
+
 -- name: erase_verifications
 -- Delete the verifications of destinations $2 of account $1.
 DELETE FROM verifications WHERE account_id = $1 AND destination = ANY ($2::bytea[]);

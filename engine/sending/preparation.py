@@ -158,8 +158,12 @@ class Preparer:
     async def _checked(self, request: SendRequest | Submitted, origin: Origin, reread: set[str]) -> Checked:
         try:
             if isinstance(request, Submitted):
-                return await self._prepare_submitted(request, origin, reread)
-            return await self._prepare(request, origin, reread)
+                made = await self._prepare_submitted(request, origin, reread)
+            else:
+                made = await self._prepare(request, origin, reread)
+            if origin.reach is not None:
+                origin.reach.check_recipients(one.canonical for one in made.recipients)
+            return made  # noqa: TRY300 - its refusals are those of the request
         except Refusal as refusal:
             digest = await _digest_of(request)
             return RefusedRequest(origin.account_id, refusal, request.idempotency_key, digest)

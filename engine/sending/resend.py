@@ -110,4 +110,7 @@ async def _prepared(
         idempotency_key=order.idempotency_key,
         facts=facts,
     )
-    return await run_sized(len(mime), work)
+    made = await run_sized(len(mime), work)
+    if origin.reach is not None:
+        origin.reach.check_recipients(one.canonical for one in made.recipients)
+    return made

@@ -40,6 +40,7 @@ from engine.receiving.receivers import jobs as receivers
 from engine.receiving.reports import read_reports, room
 from engine.retention import erase, erase_address, purge, purge_billing, reseal
 from engine.sending import forget_content, queue_admin, release
+from engine.sending.agent_sends import jobs as agent_sends
 from engine.sending.blocklists import jobs as blocklists
 from engine.sending.domains import jobs as domains
 from engine.sending.statistics import jobs as statistics
@@ -65,7 +66,7 @@ JOBS: Final = (
     *read_reports.JOBS, room.JOB, webhooks.JOB, measure.JOB, suspend.JOB, limit_mails.JOB, request_log.JOB,
     *contacts.JOBS, *outcomes.JOBS, reviews.JOB, verifications.JOB, address_checks.JOB,
     open_session.JOB, invitations.JOB, status_page.JOB, purge.JOB, purge_billing.JOB, erase.JOB, erase_address.JOB,
-    reseal.JOB, receivers.JOB, forget_content.JOB, forget_received.JOB,
+    reseal.JOB, receivers.JOB, forget_content.JOB, forget_received.JOB, agent_sends.JOB,
 )  # fmt: skip
 
 _log = structlog.get_logger("worker")

@@ -85,13 +85,15 @@ async def add_key(
     expires_at: datetime | None = None,
     domains: Collection[str] | None = None,
     streams: Collection[str] | None = None,
+    recipients: Collection[str] | None = None,
+    approval: str | None = None,
     pepper: Pepper = PEPPER,
 ) -> str:
-    """Another key of the account, limited to domains and streams if given; gives its token."""
+    """Another key of the account, limited to domains, streams and recipients if given; gives its token."""
     key = keys.new_key()
     async with pool.acquire() as connection, connection.transaction():
         made = await _insert_key(connection, account, key, scopes, expires_at, pepper)
-        await key_store.LIMIT.execute(connection, made, domains, streams, None, None)
+        await key_store.LIMIT.execute(connection, made, domains, streams, None, None, recipients, approval)
         await bump(connection, "keys")
     return key.token
 

@@ -60,6 +60,7 @@ async def test_a_key_works_at_once_and_its_token_is_shown_once(api: Api, admin: 
         "streams": None,
         "networks": None,
         "allowedOrigins": None,
+        "agent": None,
         "replacedBy": None,
     }
     assert key.secret.encode() not in listed.body

@@ -1,8 +1,9 @@
 """`/v1/api-keys`: the keys of an account. Only signed-in persons create and revoke keys."""
 
-from typing import Any
+from typing import Any, cast
 
 from api.areas.api_keys.schemas import (
+    AgentRules,
     ApiKey,
     ApiKeyPage,
     KeyChange,
@@ -22,6 +23,7 @@ from engine.people.account.store import AccountRow
 from engine.people.api_keys import changes as key_changes
 from engine.people.api_keys import rules, store
 from engine.people.api_keys import service as giving
+from engine.people.api_keys.agent_policy import AgentPolicy, Approval
 from engine.people.api_keys.service import KeyLimits
 from engine.people.sessions.session_auth import Person
 
@@ -55,7 +57,7 @@ async def make_key(call: Call, body: NewKey) -> MadeKey:
         scopes=body.scopes,
         pepper=call.settings.pepper,
         expires_at=expires_at,
-        limits=KeyLimits(body.domains, body.streams, body.networks, body.allowed_origins),
+        limits=KeyLimits(body.domains, body.streams, body.networks, body.allowed_origins, _policy(body.agent)),
         actor=call.actor,
         notify=person.account_id,
     )
@@ -85,6 +87,10 @@ async def rotate_key(call: Call, body: KeyRotation) -> RotatedKey:
         actor=call.actor,
     )
     return RotatedKey(token=rotated.new.token, replaces=ApiKey(**_fields(rotated.old)), **_fields(rotated.new.row))
+
+
+def _policy(agent: AgentRules | None) -> AgentPolicy | None:
+    return None if agent is None else AgentPolicy(recipients=agent.recipients, approval=agent.approval)
 
 
 def _check_confirmed(person: Person) -> None:
@@ -121,6 +127,9 @@ def _fields(row: store.KeyListRow) -> dict[str, Any]:
         "streams": row.streams,
         "networks": row.networks,
         "allowed_origins": row.allowed_origins,
+        "agent": None
+        if row.agent_approval is None
+        else AgentRules(recipients=row.agent_recipients, approval=cast("Approval", row.agent_approval)),
         "replaced_by": None if row.replaced_by is None else ids.format_id(ids.Kind.API_KEY, row.replaced_by),
     }
 

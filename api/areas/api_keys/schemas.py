@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from api.http.paging import PageQuery
+from engine.people.api_keys.agent_policy import MAX_RECIPIENT, MAX_RECIPIENTS, Approval
 from engine.people.api_keys.rules import (
     DEFAULT_OVERLAP_HOURS,
     MAX_NAME,
@@ -23,6 +24,29 @@ class KeysQuery(PageQuery, rename="camel", kw_only=True, forbid_unknown_fields=T
     """The query of `GET /v1/api-keys`: newest first, revoked keys included."""
 
     sub_account_id: SubAccount | None = None
+
+
+class AgentRules(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """What a key lets an agent send, in every way in which the key can send. Such a key reads, and sends at most.
+
+    Without `recipients` it sends to anybody, but over MCP only what it has shown in a dry run.
+    """
+
+    recipients: Annotated[
+        Annotated[
+            list[Annotated[str, Meta(min_length=3, max_length=MAX_RECIPIENT)]],
+            Meta(min_length=1, max_length=MAX_RECIPIENTS),
+        ]
+        | None,
+        Meta(
+            description="The only recipients: addresses, and domains with an @-sign",
+            examples=[["@example.com", "ann@example.org"]],
+        ),
+    ] = None
+    approval: Annotated[
+        Approval,
+        Meta(description="`required`: the key sends by `POST /v1/agent-sends` alone, and a person approves each email"),
+    ] = "none"
 
 
 class NewKey(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -63,6 +87,7 @@ class NewKey(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
         ]
         | None
     ) = None
+    agent: AgentRules | None = None
 
 
 class ApiKey(Struct, rename="camel", kw_only=True):
@@ -90,6 +115,7 @@ class ApiKey(Struct, rename="camel", kw_only=True):
             examples=[["https://app.example.com"]],
         ),
     ]
+    agent: AgentRules | None
     replaced_by: Annotated[str | None, Meta(description="The key that a rotation made of this one")]
 
 

@@ -45,6 +45,7 @@ def _shown(row: RequestRow) -> LoggedRequest:
         user_id=None if row.user_id is None else ids.format_id(ids.Kind.USER, row.user_id),
         request_id=row.request_id,
         error_type=row.error_type,
+        agent=row.agent,
     )
 
 

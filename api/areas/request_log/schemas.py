@@ -24,7 +24,11 @@ class RequestsQuery(Struct, forbid_unknown_fields=True, rename="camel", kw_only=
     ] | None = None  # fmt: skip
     key: Annotated[str, Meta(max_length=100, description="The id of the API key")] | None = None
     by: (
-        Annotated[Literal["key", "person"], Meta(description="Sent with an API key, or by a signed-in person")] | None
+        Annotated[
+            Literal["key", "person", "agent"],
+            Meta(description="Sent with an API key, by a signed-in person, or by an agent over MCP, with its key"),
+        ]
+        | None
     ) = None
     method: Method | None = None
     path: Annotated[
@@ -52,6 +56,7 @@ class LoggedRequest(Struct, rename="camel", kw_only=True):
     user_id: Annotated[str | None, Meta(description="The signed-in person; null for an API key")]
     request_id: Annotated[str, Meta(description="`X-Request-Id` of the response")]
     error_type: str | None
+    agent: Annotated[str | None, Meta(description="The program that called over MCP, null without one")]
 
 
 class RequestPage(Struct, rename="camel"):

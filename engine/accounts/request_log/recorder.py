@@ -43,6 +43,7 @@ class RequestRecorder:
         seconds: float,
         request_id: str,
         error_type: str | None,
+        agent: str | None = None,
     ) -> None:
         """Add one answered request to the buffer, or drop it if the buffer or the account's share is full."""
         count = self._counts.get(account, 0)
@@ -54,6 +55,7 @@ class RequestRecorder:
             (
                 ids.uuid7(), account, key, person, method, rules.stored_path(path), status,
                 min(int(seconds * 1e6), rules.MAX_MICROSECONDS), request_id, error_type,
+                agent,
             )
         )  # fmt: skip
 

@@ -15,6 +15,8 @@ MAX_PATH: Final = 300  # characters kept
 MAX_MICROSECONDS: Final = 2**31 - 1  # 36 minutes, the largest integer of the column
 # Path parameters that name a person or open something; the log shows their name instead.
 PRIVATE_PARAMETERS: Final = frozenset({"address", "email", "token"})
+MAX_AGENT: Final = 100  # characters kept
+MCP_CLIENT: Final = "waybill-mcp/"  # the beginning of the User-Agent of our MCP server: `waybill-mcp/1.0 (client 2.1)`
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -29,6 +31,19 @@ def stored_path(path: str) -> str:
     if path.isprintable():  # true of nearly every path, and the fastest test
         return path
     return path.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def agent_of(user_agent: str | None) -> str | None:
+    """Return the agent that a User-Agent of our MCP server names, None for any other."""
+    if user_agent is None or not user_agent.startswith(MCP_CLIENT):
+        return None
+    client = user_agent.partition("(")[2].rstrip().removesuffix(")")
+    return agent_name(client or user_agent)
+
+
+def agent_name(text: str) -> str | None:
+    """Return the name of a client as it is stored: printable, at most MAX_AGENT characters; None if nothing is left."""
+    return "".join(one for one in text[:MAX_AGENT] if one.isprintable()).strip() or None
 
 
 def filters(
@@ -58,7 +73,8 @@ def filters(
         method=method,
         path=path,
         error_type=error_type,
-        by_key=None if by is None else by == "key",
+        by_key=None if by is None else by != "person",
+        by_agent=True if by == "agent" else None,
     )
 
 

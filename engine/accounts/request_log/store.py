@@ -18,7 +18,7 @@ from engine.store.jobs import Job
 from engine.store.queries import Queries, Source, columns
 
 LIST_TIMEOUT_S: Final = 5.0  # a filter without an index may read every request of an account
-_WIDTH: Final = 10
+_WIDTH: Final = 11
 
 _SQL = Queries.beside(__file__)
 _INSERT = _SQL.command("insert_requests")
@@ -47,5 +47,5 @@ async def page(source: Source, account: UUID, wanted: RequestFilters, *, limit: 
     async with permit, asyncio.timeout(LIST_TIMEOUT_S):
         return await query.fetch(
             source, account, wanted.low, wanted.high, limit, wanted.first_status, wanted.last_status, wanted.key,
-            wanted.method, wanted.path, wanted.error_type, wanted.by_key,
+            wanted.method, wanted.path, wanted.error_type, wanted.by_key, wanted.by_agent,
         )  # fmt: skip

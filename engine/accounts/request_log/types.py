@@ -17,6 +17,7 @@ class RequestRow(Struct, frozen=True):
     microseconds: int
     request_id: str
     error_type: str | None
+    agent: str | None
 
 
 class RequestFilters(Struct, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class RequestFilters(Struct, frozen=True, kw_only=True):
     path: str | None = None  # its beginning
     error_type: str | None = None
     by_key: bool | None = None  # False: by a signed-in person
+    by_agent: bool | None = None
 
     @property
     def only_failed(self) -> bool:
@@ -42,6 +44,6 @@ class RequestFilters(Struct, frozen=True, kw_only=True):
         """Name the filter that may skip any number of requests that do not match, or None."""
         names = {
             "errorType": self.error_type, "status": self.first_status or None, "path": self.path, "key": self.key,
-            "method": self.method, "by": self.by_key,
+            "method": self.method, "by": self.by_key if self.by_agent is None else self.by_agent,
         }  # fmt: skip
         return next((name for name, value in names.items() if value is not None), None)

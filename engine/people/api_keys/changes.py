@@ -98,7 +98,9 @@ async def _insert_successor(connection: Conn, holder: UUID, row: KeyListRow, pep
     made = await store.INSERT.records(
         connection, key, fresh.key_id, holder, row.name, digest, row.scopes, row.expires_at, pepper.fingerprint
     )
-    limits = (row.domains, row.streams, row.networks, row.allowed_origins)
+    limits = (
+        row.domains, row.streams, row.networks, row.allowed_origins, row.agent_recipients, row.agent_approval
+    )  # fmt: skip
     if any(one is not None for one in limits):
         await store.LIMIT.execute(connection, key, *limits)
     return CreatedApiKey(

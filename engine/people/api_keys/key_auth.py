@@ -122,7 +122,7 @@ class Keys:
         row = await store.FIND.first(self._pool, key_id)
         if row is None:
             return None
-        reach = KeyRestrictions.of(row.domains, row.streams, row.networks)
+        reach = KeyRestrictions.of(row.domains, row.streams, row.networks, row.agent_recipients, row.agent_approval)
         origins = None if row.allowed_origins is None else frozenset(row.allowed_origins)
         return KnownKey(row, frozenset(row.scopes), reach, origins)
 

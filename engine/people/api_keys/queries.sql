@@ -1,13 +1,13 @@
 -- name: find_key
 -- Read the key with public part $1, with status and plan of its account.
 SELECT k.id, k.key_id, k.account_id, k.digest, k.scopes, k.expires_at, k.revoked_at, a.status AS account_status, a.plan,
-       a.agreed_caps, k.domains, k.streams, k.networks, k.allowed_origins
+       a.agreed_caps, k.domains, k.streams, k.networks, k.allowed_origins, k.agent_recipients, k.agent_approval
 FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.key_id = $1;
 
 -- fragment: key_columns
 -- Columns of `api_keys` in the order of KeyListRow.
 id, key_id, name, scopes, created_at, expires_at, last_used_at, revoked_at, domains, streams, networks,
-allowed_origins, replaced_by
+allowed_origins, agent_recipients, agent_approval, replaced_by
 
 -- name: list_keys
 -- List keys of account $1 with ids below $2 (null: from the newest), newest first, at most $3.
@@ -22,8 +22,11 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp(), $8)
 RETURNING created_at;
 
 -- name: limit_key
--- Restrict key $1 to domains $2, streams $3 and networks $4 (null: no restriction); pages of origins $5 may use it.
-UPDATE api_keys SET domains = $2, streams = $3, networks = $4, allowed_origins = $5 WHERE id = $1;
+-- Restrict key $1 to domains $2, streams $3 and networks $4 (null: no restriction); pages of origins $5 may use it, and
+-- agents as their recipients $6 and approval $7 say.
+UPDATE api_keys
+SET domains = $2, streams = $3, networks = $4, allowed_origins = $5, agent_recipients = $6, agent_approval = $7
+WHERE id = $1;
 
 -- name: places_held
 -- Return the domains and streams of account $1.

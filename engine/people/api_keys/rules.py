@@ -46,18 +46,28 @@ class KeyRestrictions(Struct, frozen=True):
     domains: frozenset[str] | None = None  # allowed sending domains, in lower-case A-labels
     streams: frozenset[str] | None = None  # allowed streams
     networks: tuple[Network, ...] | None = None  # allowed client networks
+    recipients: frozenset[str] | None = None  # allowed recipients: canonical addresses, and `@` with a domain
+    needs_approval: bool = False  # a person approves each send (engine.sending.agent_sends)
 
     @classmethod
     def of(
-        cls, domains: Sequence[str] | None, streams: Sequence[str] | None, networks: Sequence[str] | None
+        cls,
+        domains: Sequence[str] | None,
+        streams: Sequence[str] | None,
+        networks: Sequence[str] | None,
+        recipients: Sequence[str] | None = None,
+        approval: str | None = None,
     ) -> "KeyRestrictions | None":
         """Build the restrictions from stored values; None for a key without any, so that sends skip the checks."""
-        if domains is None and streams is None and networks is None:
+        needs_approval = approval == "required"
+        if domains is None and streams is None and networks is None and recipients is None and not needs_approval:
             return None
         return cls(
             None if domains is None else frozenset(domains),
             None if streams is None else frozenset(streams),
             None if networks is None else tuple(ip_network(one) for one in networks),
+            None if recipients is None else frozenset(recipients),
+            needs_approval,
         )
 
     def admits(self, address: str | None) -> bool:
@@ -95,6 +105,22 @@ class KeyRestrictions(Struct, frozen=True):
                 ErrorType.FORBIDDEN,
                 f"This API key isn't allowed to send on the stream {stream!r}. Use a key that allows it.",
             )
+        if self.needs_approval:
+            raise Refusal(
+                ErrorType.FORBIDDEN,
+                "A person must approve what this API key sends. Use POST /v1/agent-sends, which asks for it.",
+            )
+
+    def check_recipients(self, canonical: Iterable[str]) -> None:
+        """Raise the 403 for a recipient that the key does not allow."""
+        if self.recipients is None:
+            return
+        for address in canonical:
+            if address not in self.recipients and address[address.rfind("@") :] not in self.recipients:
+                raise Refusal(
+                    ErrorType.FORBIDDEN,
+                    f"This API key isn't allowed to send to {address}. Use a key that allows this recipient.",
+                )
 
 
 def new_key() -> FreshApiKey:

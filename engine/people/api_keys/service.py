@@ -20,6 +20,7 @@ from engine.mail.address import BadAddress, domain_name
 from engine.people.account import store as accounts
 from engine.people.account.store import AccountRow
 from engine.people.api_keys import rules, store
+from engine.people.api_keys.agent_policy import AgentPolicy, checked_policy
 from engine.people.api_keys.store import KeyListRow
 from engine.people.people import store as people
 from engine.people.system_mail.store import enqueue
@@ -53,6 +54,7 @@ class KeyLimits(Struct, frozen=True):
     streams: list[str] | None = None
     networks: list[str] | None = None
     allowed_origins: list[str] | None = None
+    agent: AgentPolicy | None = None
 
 
 async def create_api_key(
@@ -77,6 +79,7 @@ async def create_api_key(
     asked = limits or KeyLimits()
     networks = None if asked.networks is None else rules.checked_networks(asked.networks)
     origins = None if asked.allowed_origins is None else rules.checked_origins(asked.allowed_origins, wanted)
+    agent = (None, None) if asked.agent is None else checked_policy(asked.agent, wanted).columns
     names = None if asked.domains is None else _names(asked.domains)
     slugs = None if asked.streams is None else sorted(set(asked.streams))
     fresh = rules.new_key()
@@ -88,7 +91,7 @@ async def create_api_key(
         made = await store.INSERT.records(
             connection, key, fresh.key_id, account, title, digest, wanted, expires_at, print_
         )
-        limited = (names, slugs, networks, origins)
+        limited = (names, slugs, networks, origins, *agent)
         row = KeyListRow(key, fresh.key_id, title, wanted, made[0]["created_at"], expires_at, None, None, *limited)
         if asked != KeyLimits():
             await store.LIMIT.execute(connection, key, *limited)
@@ -171,7 +174,10 @@ def created_detail(row: KeyListRow) -> dict[str, object]:
     }  # fmt: skip
     if row.expires_at is not None:
         detail["expires_at"] = clock.iso(row.expires_at)
-    limits = {name: getattr(row, name) for name in ("domains", "streams", "networks", "allowed_origins")}
+    limits = {
+        name: getattr(row, name)
+        for name in ("domains", "streams", "networks", "allowed_origins", "agent_recipients", "agent_approval")
+    }
     return detail | {name: value for name, value in limits.items() if value is not None}
 
 

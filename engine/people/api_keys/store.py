@@ -27,6 +27,8 @@ class ApiKeyRow(Struct, frozen=True):
     streams: list[str] | None
     networks: list[str] | None
     allowed_origins: list[str] | None
+    agent_recipients: list[str] | None
+    agent_approval: str | None
 
 
 class KeyListRow(Struct):
@@ -44,6 +46,8 @@ class KeyListRow(Struct):
     streams: list[str] | None
     networks: list[str] | None
     allowed_origins: list[str] | None
+    agent_recipients: list[str] | None
+    agent_approval: str | None
     replaced_by: UUID | None = None  # the key that a rotation made of it
 
 

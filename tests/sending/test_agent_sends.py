@@ -1,0 +1,385 @@
+"""An agent sends what its key allows: at once to listed recipients, with the token of a dry run, or with approval."""
+
+import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from engine.base.errors import Refusal
+from engine.base.secrets import Pepper, derived
+from engine.people.api_keys.agent_policy import AgentPolicy, checked_policy
+from engine.people.api_keys.rules import KeyRestrictions
+from engine.sending.agent_sends import jobs, rules
+from engine.sending.agent_sends.rules import Door
+from engine.sending.agent_sends.types import MAX_PENDING
+from tests.harness.accounts import TestAccount, add_key, make_account
+from tests.harness.api import Answer, Api
+from tests.harness.people import TestPerson, make_person
+
+SENDS = "/v1/agent-sends"
+AT = datetime(2026, 11, 29, 12, tzinfo=UTC)
+KEY = derived(Pepper("a pepper of these tests"), rules.TOKEN_PURPOSE)
+SCOPES = ("emails:send", "messages:read", "account:read")
+
+
+@pytest.fixture
+async def account(pool: asyncpg.Pool) -> TestAccount:
+    return await make_account(pool)
+
+
+@pytest.fixture
+async def person(pool: asyncpg.Pool, account: TestAccount) -> TestPerson:
+    return await make_person(pool, account.id, "member")
+
+
+async def listed(pool: asyncpg.Pool, account: TestAccount, *recipients: str, approval: str = "none") -> str:
+    return await add_key(pool, account.id, scopes=SCOPES, recipients=recipients or None, approval=approval)
+
+
+def email(account: TestAccount, **fields: object) -> dict[str, Any]:
+    return account.email(**{"to": "ann@example.com", "subject": "Hello", "text": "A text.", **fields})
+
+
+async def ask(api: Api, key: str, mail: dict[str, Any], **fields: object) -> Answer:
+    return await api.post(SENDS, key, {"email": mail, **fields})
+
+
+async def messages(api: Api, account: TestAccount) -> list[str]:
+    return [one["id"] for one in (await api.get("/v1/messages", account.token)).json["data"]]
+
+
+# the policy of a key ------------------------------------------------------------------------------
+
+
+def test_a_policy_keeps_canonical_recipients() -> None:
+    policy = AgentPolicy(recipients=["@Bücher.example", "Ann@Example.com", "ann@example.com"], approval="required")
+
+    assert checked_policy(policy, SCOPES).columns == (["@xn--bcher-kva.example", "ann@example.com"], "required")
+
+
+@pytest.mark.parametrize("recipient", ["example.com", "@", "ann@", "@ann@example.com", "Ann"])
+def test_a_policy_names_addresses_and_domains(recipient: str) -> None:
+    with pytest.raises(Refusal, match="neither an address nor a domain"):
+        checked_policy(AgentPolicy(recipients=[recipient]), SCOPES)
+
+
+def test_a_key_with_a_policy_has_no_scope_that_could_send_past_it() -> None:
+    with pytest.raises(Refusal, match="broadcasts:write"):
+        checked_policy(AgentPolicy(), ("broadcasts:write", "emails:send"))
+
+
+@pytest.mark.parametrize(
+    ("recipients", "approval", "door"),
+    [
+        (None, None, Door.CONFIRMED),
+        (None, "none", Door.CONFIRMED),
+        (["@example.com"], "none", Door.AT_ONCE),
+        (["@example.com"], "required", Door.APPROVED),
+        (None, "required", Door.APPROVED),
+    ],
+)
+def test_the_policy_decides_how_a_send_goes_out(recipients: list[str] | None, approval: str | None, door: Door) -> None:
+    assert rules.door_of(KeyRestrictions.of(None, None, None, recipients, approval)) is door
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [
+        ("ann@example.com", True), ("bob@example.org", True), ("ann@example.org", False),
+        ("ann@sub.example.com", False), ("ann@notexample.com", False), ("example.com@example.net", False),
+    ],
+)  # fmt: skip
+def test_a_domain_allows_its_own_addresses_alone(address: str, allowed: bool) -> None:
+    reach = KeyRestrictions(recipients=frozenset({"@example.com", "bob@example.org"}))
+
+    if allowed:
+        reach.check_recipients([address])
+    else:
+        with pytest.raises(Refusal, match="isn't allowed to send"):
+            reach.check_recipients([address])
+
+
+async def test_a_key_keeps_its_policy_when_it_is_rotated(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    admin = await make_person(pool, account.id, "admin")
+    rules_of_key = {"recipients": ["@example.com"], "approval": "none"}
+    new = {"name": "Agent", "scopes": ["emails:send"], "agent": {"recipients": ["@Example.com"]}}
+
+    made = (await api.post("/v1/api-keys", json=new, person=admin)).json
+    rotated = (await api.post(f"/v1/api-keys/{made['id']}/rotate", json={}, person=admin)).json
+    outside = await ask(api, rotated["token"], email(account, to="eve@elsewhere.test"))
+
+    assert (made["agent"], rotated["agent"]) == (rules_of_key, rules_of_key)
+    assert (outside.status, outside.error["type"]) == (403, "forbidden")
+
+
+# tokens ----------------------------------------------------------------------------------------
+
+
+def test_a_token_confirms_its_account_key_and_content_until_it_expires() -> None:
+    account, key, digest = uuid4(), uuid4(), b"d" * 16
+    token, ends = rules.token_of(KEY, account, key, digest, AT)
+
+    assert len(token) <= rules.MAX_TOKEN
+    rules.check_token(KEY, token, account, key, digest, ends - timedelta(seconds=1))
+    for others in ((uuid4(), key, digest), (account, uuid4(), digest), (account, key, b"e" * 16)):
+        with pytest.raises(Refusal, match="not of a dry run"):
+            rules.check_token(KEY, token, *others, AT)
+    with pytest.raises(Refusal, match="expired"):
+        rules.check_token(KEY, token, account, key, digest, ends)
+
+
+def test_a_token_with_a_later_end_is_refused() -> None:
+    account, key, digest = uuid4(), uuid4(), b"d" * 16
+    octets = bytearray(urlsafe_b64decode(rules.token_of(KEY, account, key, digest, AT)[0] + "=="))
+    octets[6] += 1
+    altered = urlsafe_b64encode(octets).rstrip(b"=").decode()
+
+    with pytest.raises(Refusal, match="not of a dry run"):
+        rules.check_token(KEY, altered, account, key, digest, AT)
+
+
+@pytest.mark.parametrize("token", ["", "a", "!!!", "é", "A" * 60])
+def test_a_text_that_is_no_token_is_refused(token: str) -> None:
+    with pytest.raises(Refusal, match="not of a dry run"):
+        rules.check_token(KEY, token, uuid4(), uuid4(), b"d" * 16, AT)
+
+
+# sends -----------------------------------------------------------------------------------------
+
+
+async def test_a_key_without_a_policy_sends_what_it_has_shown_once(api: Api, account: TestAccount) -> None:
+    shown = await ask(api, account.token, email(account), dryRun=True)
+    assert (shown.status, shown.json["state"]) == (200, "preview")
+    assert shown.json["preview"]["message"]["text"].strip() == "A text."
+    assert await messages(api, account) == []
+
+    sent = await ask(api, account.token, email(account), token=shown.json["token"])
+    again = await ask(api, account.token, email(account), token=shown.json["token"])
+
+    assert (sent.status, sent.json["state"]) == (202, "sent")
+    assert (again.status, again.json["messageId"], again.json["duplicate"]) == (200, sent.json["messageId"], True)
+    assert await messages(api, account) == [sent.json["messageId"]]
+
+
+async def test_a_send_without_or_with_the_token_of_other_content_is_refused(api: Api, account: TestAccount) -> None:
+    token = (await ask(api, account.token, email(account), dryRun=True)).json["token"]
+
+    bare = await ask(api, account.token, email(account))
+    other = await ask(api, account.token, email(account, to="bob@example.com"), token=token)
+
+    assert (bare.status, bare.error["type"]) == (403, "forbidden")
+    assert (other.status, other.error["field"]) == (400, "token")
+    assert await messages(api, account) == []
+
+
+async def test_a_token_of_one_account_is_refused_for_another(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    other = await make_account(pool)
+    mail = email(account)
+    token = (await ask(api, account.token, mail, dryRun=True)).json["token"]
+
+    assert (await ask(api, other.token, mail | {"from": other.sender}, token=token)).status == 400
+
+
+async def test_listed_recipients_get_a_send_at_once_and_others_none_by_any_door(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, "@example.com")
+
+    sent = await ask(api, key, email(account))
+    again = await ask(api, key, email(account))
+    outside = email(account, bcc=["eve@elsewhere.test"])
+    refused = [
+        await ask(api, key, outside),
+        await ask(api, key, outside, dryRun=True),
+        await api.post("/v1/emails", key, outside),
+    ]
+
+    assert (sent.json["state"], again.json["duplicate"]) == ("sent", True)
+    assert {(one.status, one.error["type"]) for one in refused} == {(403, "forbidden")}
+    assert await messages(api, account) == [sent.json["messageId"]]
+
+
+async def test_resending_is_bound_to_the_listed_recipients(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    first = (await api.post("/v1/emails", account.token, email(account, to="eve@elsewhere.test"))).json["id"]
+    await pool.execute("UPDATE messages SET status = 'delivered' WHERE account_id = $1", account.id)
+    key = await listed(pool, account, "@example.com")
+
+    answer = await api.post(f"/v1/messages/{first}/resend", key, {})
+
+    assert (answer.status, answer.error["type"]) == (403, "forbidden")
+
+
+async def test_a_refused_email_is_refused_at_the_dry_run(api: Api, account: TestAccount) -> None:
+    answer = await ask(api, account.token, email(account, **{"from": "shop@elsewhere.test"}), dryRun=True)
+
+    assert (answer.status, answer.error["type"]) == (403, "domain_not_verified")
+
+
+# approval --------------------------------------------------------------------------------------
+
+
+async def test_a_person_approves_a_send(api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool) -> None:
+    key = await listed(pool, account, approval="required")
+    asked = await ask(api, key, email(account))
+    same = await ask(api, key, email(account))
+    send = asked.json["id"]
+
+    assert (asked.status, asked.json["state"], same.json["id"]) == (202, "pending", send)
+    assert await messages(api, account) == []
+    shown = await api.get(f"{SENDS}/{send}", person=person)
+    assert (shown.json["state"], shown.json["message"]["subject"]) == ("pending", "Hello")
+
+    approved = await api.post(f"{SENDS}/{send}/approve", person=person)
+
+    assert (approved.status, approved.json["state"]) == (200, "sent")
+    assert await messages(api, account) == [approved.json["messageId"]]
+    known = (await api.get(f"{SENDS}/{send}", key)).json
+    assert (known["state"], known["messageId"]) == ("sent", approved.json["messageId"])
+    log = (await api.get("/v1/audit/events", account.token)).json["data"]
+    assert {"agent_send.requested", "agent_send.approved"} <= {one["type"] for one in log}
+
+
+async def test_a_key_that_needs_approval_sends_by_no_other_door(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+
+    answer = await api.post("/v1/emails", key, email(account))
+
+    assert (answer.status, answer.error["type"]) == (403, "forbidden")
+    assert "agent-sends" in answer.error["message"]
+
+
+async def test_a_declined_send_goes_to_nobody(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+    send = (await ask(api, key, email(account))).json["id"]
+
+    declined = await api.post(f"{SENDS}/{send}/decline", person=person)
+    approved = await api.post(f"{SENDS}/{send}/approve", person=person)
+
+    assert declined.json["state"] == "declined"
+    assert (approved.status, approved.error["type"], approved.error["state"]) == (409, "invalid_state", "declined")
+    assert await messages(api, account) == []
+    assert await pool.fetchval("SELECT sealed_email FROM agent_sends WHERE account_id = $1", account.id) is None
+
+
+async def test_approvals_at_the_same_time_send_once(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+    send = (await ask(api, key, email(account))).json["id"]
+
+    answers = await asyncio.gather(*[api.post(f"{SENDS}/{send}/approve", person=person) for _ in range(5)])
+
+    assert 200 in {one.status for one in answers}
+    assert {one.status for one in answers} <= {200, 409}
+    assert len(await messages(api, account)) == 1
+
+
+async def test_an_interrupted_approval_is_taken_up_again(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+    send = (await ask(api, key, email(account))).json["id"]
+    await pool.execute(
+        "UPDATE agent_sends SET state = 'approved', decided_at = now() WHERE account_id = $1", account.id
+    )
+
+    assert (await api.post(f"{SENDS}/{send}/approve", person=person)).json["state"] == "sent"
+    assert len(await messages(api, account)) == 1
+
+
+async def test_a_refused_approval_lets_the_send_wait(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+    send = (await ask(api, key, email(account))).json["id"]
+    await api.post("/v1/suppressions", account.token, {"address": "ann@example.com"})
+
+    refused = await api.post(f"{SENDS}/{send}/approve", person=person)
+    shown = (await api.get(f"{SENDS}/{send}", person=person)).json
+
+    assert (refused.status, refused.error["type"]) == (422, "suppressed")
+    assert (shown["state"], shown["message"], shown["error"]["type"]) == ("pending", None, "suppressed")
+
+
+async def test_a_send_expires_and_loses_its_email(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+    send = (await ask(api, key, email(account))).json["id"]
+    await pool.execute("UPDATE agent_sends SET expires_at = now() - interval '1 s' WHERE account_id = $1", account.id)
+    await jobs.look_after(pool)
+
+    refused = await api.post(f"{SENDS}/{send}/approve", person=person)
+
+    assert (refused.status, refused.error["state"]) == (409, "expired")
+    assert (await api.get(f"{SENDS}/{send}", person=person)).json["state"] == "expired"
+    assert [one["id"] for one in (await api.get(f"{SENDS}?state=expired", person=person)).json["data"]] == [send]
+    assert await pool.fetchval("SELECT sealed_email FROM agent_sends WHERE account_id = $1", account.id) is None
+
+
+async def test_old_sends_are_deleted(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    key = await listed(pool, account, approval="required")
+    await ask(api, key, email(account))
+    await pool.execute("UPDATE agent_sends SET expires_at = now() - interval '31 d' WHERE account_id = $1", account.id)
+
+    await jobs.look_after(pool)
+
+    assert await pool.fetchval("SELECT count(*) FROM agent_sends WHERE account_id = $1", account.id) == 0
+
+
+async def test_a_key_sees_its_own_sends_and_no_account_those_of_another(
+    api: Api, account: TestAccount, pool: asyncpg.Pool
+) -> None:
+    key, second = [await listed(pool, account, approval="required") for _ in range(2)]
+    other = await make_account(pool)
+    stranger = await make_person(pool, other.id, "owner")
+    send = (await ask(api, key, email(account))).json["id"]
+
+    assert (await api.get(f"{SENDS}/{send}", key)).status == 200
+    for token in (second, other.token):
+        assert (await api.get(f"{SENDS}/{send}", token)).status == 404
+        assert (await api.get(SENDS, token)).json["data"] == []
+    assert (await api.post(f"{SENDS}/{send}/approve", person=stranger)).status == 404
+
+
+async def test_an_account_has_a_bound_of_waiting_sends(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    key = await listed(pool, account, approval="required")
+    await ask(api, key, email(account))
+    await pool.execute(
+        "INSERT INTO agent_sends"
+        " (id, account_id, key_id, state, digest, sender, subject, recipients, created_at, expires_at)"
+        " SELECT gen_random_uuid(), account_id, key_id, state, 'x', sender, subject, recipients, created_at, expires_at"
+        " FROM agent_sends, generate_series(2, $2) WHERE account_id = $1",
+        account.id,
+        MAX_PENDING,
+    )
+
+    answer = await ask(api, key, email(account, subject="One more"))
+
+    assert (answer.status, answer.error["type"]) == (409, "conflict")
+
+
+async def test_a_key_reads_what_it_allows(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
+    found = [
+        (await api.get("/v1/agent-access", key)).json
+        for key in (
+            await listed(pool, account, "@example.com"),
+            await listed(pool, account),
+            await listed(pool, account, approval="required"),
+            await add_key(pool, account.id, scopes=["messages:read"]),
+        )
+    ]
+
+    assert [one["sending"] for one in found] == ["at_once", "confirm", "approval", "forbidden"]
+    assert found[0]["recipients"] == ["@example.com"]
+    assert found[3]["scopes"] == ["messages:read"]
