@@ -27,6 +27,7 @@ from api.http.admission import RequestContext
 from api.http.body import BodyMemory
 from api.http.operation import Access, Area, Call, Operation, Raw
 from api.http.services import ApiServices
+from api.mcp import endpoint as mcp_endpoint
 from api.sdk import resources as sdk
 from engine.base.settings import Settings
 from engine.base.version import version
@@ -113,6 +114,7 @@ def _add_operations(app: App, services: ApiServices) -> None:
         by_path.setdefault(operation.path, []).append(operation)
     for path, operations in by_path.items():
         app.add_route(path, dispatch.RoutedOperation(context, operations))
+    app.add_route(mcp_endpoint.PATH, dispatch.RoutedOperation(context, [mcp_endpoint.operation(app)]))
     for path, operations in by_path.items():
         for alias in compat.aliases(path):
             app.add_route(alias, dispatch.RoutedOperation(context, operations))
