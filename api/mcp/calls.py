@@ -1,6 +1,7 @@
 """Call the public API for a tool, and read its errors. `ops.commands.mcp_server` and `endpoint` send the calls."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
@@ -14,7 +15,12 @@ MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 _JSON: Final = "application/json"
 
 
-class ApiAnswer(Struct, frozen=True):
+def is_installed() -> bool:
+    """Return True if the SDK is installed: the extra `mcp`."""
+    return find_spec("mcp") is not None
+
+
+class CallAnswer(Struct, frozen=True):
     """The status and the body of a response."""
 
     status: int
@@ -24,12 +30,12 @@ class ApiAnswer(Struct, frozen=True):
 class ApiCaller(Protocol):
     """Sends one request to the API with the agent's key; bounds its time and the size of its answer."""
 
-    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> ApiAnswer:
+    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> CallAnswer:
         """Return the answer to a request for `target`, a path with its query. Raises OSError if there is none."""
         ...
 
 
-class ApiError(Exception):
+class CallRefused(Exception):  # noqa: N818 - named for what it is
     """The API refused a call; `error` is the object of its answer."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
@@ -46,33 +52,33 @@ class Api:
         self._user_agent = user_agent(agent)
 
     async def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:
-        """Return the JSON of a GET. `query` leaves out what is None. Raises ApiError."""
+        """Return the JSON of a GET. `query` leaves out what is None. Raises CallRefused."""
         return await self._json("GET", path + _query(query or {}), None)
 
     async def post(self, path: str, body: object) -> Any:
-        """Return the JSON of a POST. Raises ApiError."""
+        """Return the JSON of a POST. Raises CallRefused."""
         return await self._json("POST", path, body)
 
     async def delete(self, path: str) -> Any:
-        """Return the JSON of a DELETE. Raises ApiError."""
+        """Return the JSON of a DELETE. Raises CallRefused."""
         return await self._json("DELETE", path, None)
 
     async def file(self, path: str) -> bytes:
-        """Return a file of the documentation. Raises ApiError."""
+        """Return a file of the documentation. Raises CallRefused."""
         return (await self._answer("GET", path, None)).body
 
     async def _json(self, method: str, target: str, body: object) -> Any:
         answer = await self._answer(method, target, body)
         return msgspec.json.decode(answer.body) if answer.body else {}
 
-    async def _answer(self, method: str, target: str, body: object) -> ApiAnswer:
+    async def _answer(self, method: str, target: str, body: object) -> CallAnswer:
         headers = {"User-Agent": self._user_agent, "Accept": "*/*"}
         content = b"" if body is None else msgspec.json.encode(body)
         if content:
             headers["Content-Type"] = _JSON
         answer = await self._caller.send(method, target, headers, content)
         if answer.status >= 300:
-            raise ApiError(answer.status, _error_of(answer))
+            raise CallRefused(answer.status, _error_of(answer))
         return answer
 
 
@@ -97,7 +103,7 @@ def _query(values: Mapping[str, object]) -> str:
     return f"?{urlencode(pairs)}" if pairs else ""
 
 
-def _error_of(answer: ApiAnswer) -> Mapping[str, Any]:
+def _error_of(answer: CallAnswer) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(answer.body, type=dict[str, Any])["error"]
     except (msgspec.DecodeError, KeyError):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from api.mcp.calls import Api, ApiError
+from api.mcp.calls import Api, CallRefused
 
 INDEX: Final = "/docs/search.json"
 ERRORS: Final = "/docs/errors.md"
@@ -68,12 +68,12 @@ async def page(api: Api, name: str) -> dict[str, Any]:
 
 
 async def error_text(api: Api, kind: str) -> dict[str, Any]:
-    """Return the section of an error type. Raises ApiError for an unknown one."""
+    """Return the section of an error type. Raises CallRefused for an unknown one."""
     text = (await api.file(ERRORS)).decode()
     for section in re.split(r"^(?=#{2,3} )", text, flags=re.MULTILINE):
         if section.splitlines()[0].strip("# `") == kind:
             return {"type": kind, "markdown": section.strip()}
-    raise ApiError(404, {"type": "not_found", "message": f"There is no error type {kind!r}. Read the page `errors`."})
+    raise CallRefused(404, {"type": "not_found", "message": f"Unknown error type {kind!r}. Read the page `errors`."})
 
 
 def _chosen(index: dict[str, Any], scores: dict[int, float], limit: int) -> list[dict[str, str]]:

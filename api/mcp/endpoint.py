@@ -7,7 +7,6 @@ OpenAPI document: its bodies are those of the Model Context Protocol.
 import asyncio
 from collections.abc import Mapping, MutableMapping
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
-from api.mcp.calls import MAX_ANSWER_BYTES, Api, ApiAnswer
+from api.mcp.calls import MAX_ANSWER_BYTES, Api, CallAnswer, is_installed
 from engine.accounts.request_log.rules import agent_name
 from engine.base.errors import ErrorType, Refusal
 from engine.people.api_keys.key_auth import unauthorized
@@ -52,7 +51,7 @@ async def _answer(app: Any, call: Call, body: bytes) -> Raw | None:
     if call.caller is None:
         raise unauthorized()
     _check_origin(call)
-    if find_spec("mcp") is None:
+    if not is_installed():
         raise Refusal(
             ErrorType.NOT_FOUND, "The MCP server is not installed here. Install `waybill[mcp]` and restart the service."
         )
@@ -104,7 +103,7 @@ class InnerCaller:
         self._scope = scope
         self._authorization = authorization
 
-    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> ApiAnswer:
+    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> CallAnswer:
         """Return the answer of the application."""
         path, _, query = target.partition("?")
         fields = {"Host": "localhost", **headers, "Authorization": self._authorization}
@@ -121,7 +120,7 @@ class InnerCaller:
         }
         answer = GatheredAnswer(body)
         await self._app(scope, answer.receive, answer.send)
-        return ApiAnswer(answer.status, bytes(answer.body))
+        return CallAnswer(answer.status, bytes(answer.body))
 
 
 class GatheredAnswer:

@@ -9,7 +9,7 @@ import msgspec
 from mcp.server import Server, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from api.mcp.calls import Api, ApiError
+from api.mcp.calls import Api, CallRefused
 from api.mcp.results import MAX_RESULT
 from api.mcp.tools import TOOLS, Tool, sending_note, tools_for
 from engine.base.version import version
@@ -31,7 +31,7 @@ def build_server(api_of: Callable[[Context], Api]) -> "Server[Any]":
     async def on_list_tools(context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         try:
             access = await api_of(context).get("/v1/agent-access")
-        except (ApiError, OSError) as error:
+        except (CallRefused, OSError) as error:
             raise MCPError(types.INTERNAL_ERROR, _sentence(error)) from None
         return types.ListToolsResult(tools=[_described(one, access) for one in tools_for(access["scopes"])])
 
@@ -60,7 +60,7 @@ async def called(tool: Tool, api: Api, arguments: dict[str, Any]) -> types.CallT
         return _failed({"type": "invalid_request", "message": f"The arguments are invalid: {error}."})
     try:
         found = await tool.run(api, decoded)
-    except ApiError as error:
+    except CallRefused as error:
         return _failed(error.error)
     except OSError as error:
         return _failed({"type": "unavailable", "message": _sentence(error)})

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from api.mcp import arguments as given
 from api.mcp.arguments import Arguments
-from api.mcp.calls import Api, ApiError, path_of
+from api.mcp.calls import Api, CallRefused, path_of
 from api.mcp.docs_search import DocsSearch, error_text, page
 from api.mcp.results import preview_of, shortened, untrusted
 
@@ -23,7 +23,7 @@ _ANALYTICS: Final = ("analytics:read",)
 
 
 class Tool(Struct, frozen=True, dict=True, kw_only=True):
-    """A tool: `run` gets its decoded arguments and returns its result, or raises ApiError."""
+    """A tool: `run` gets its decoded arguments and returns its result, or raises CallRefused."""
 
     name: str
     title: str
@@ -91,7 +91,7 @@ def _read_mail(template: str) -> Run:
 async def _check_suppression(api: Api, arguments: given.CheckSuppression) -> Any:
     try:
         found = await api.get(path_of("/v1/suppressions/{address}", {"address": arguments.address}))
-    except ApiError as error:
+    except CallRefused as error:
         if error.status != 404:
             raise
         return {"address": arguments.address, "suppressed": False}

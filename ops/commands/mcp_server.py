@@ -6,15 +6,14 @@ It calls the API of a Waybill anywhere, with a key; it needs neither the service
 import asyncio
 import logging
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Final
 
 import aiohttp
 import click
 
-from api.mcp.calls import MAX_ANSWER_BYTES, Api, ApiAnswer
+from api.mcp.calls import MAX_ANSWER_BYTES, Api, CallAnswer, is_installed
 from engine.base.settings import BadSetting
-from ops.commands.api_access import KEY_VARIABLE, URL_VARIABLE, NoApiKey, api_access
+from ops.commands.api_access import URL_VARIABLE, NoApiKey, api_access
 from ops.commands.base import fail, reported
 
 _LIMIT_S: Final = aiohttp.ClientTimeout(total=45, connect=10)
@@ -31,7 +30,7 @@ def mcp(*, url: str | None) -> None:
     The key is WAYBILL_API_KEY, or that of the first run; its scopes decide which tools there are. Needs the package of
     the extra: pip install 'waybill[mcp]'.
     """
-    if find_spec("mcp") is None:
+    if not is_installed():
         fail("The MCP server is not installed here. Install it: pip install 'waybill[mcp]'.")
     try:
         access = api_access(None)
@@ -62,7 +61,7 @@ class RemoteCaller:
         self._url = url
         self._session = session
 
-    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> ApiAnswer:
+    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> CallAnswer:
         """Return the answer of the service. Raises OSError if there is none, or too much."""
         try:
             async with self._session.request(
@@ -73,6 +72,6 @@ class RemoteCaller:
                     content += piece
                     if len(content) > MAX_ANSWER_BYTES:
                         raise OSError("the answer is too large")
-                return ApiAnswer(response.status, bytes(content))
+                return CallAnswer(response.status, bytes(content))
         except (aiohttp.ClientError, TimeoutError) as error:
             raise OSError(str(error) or "no answer in time") from error

@@ -212,6 +212,7 @@ LISTS = [
 # Where nothing is declared, everything is asked for in every relation.
 ADDRESSES = ("recipient", "suppression", "opt_out", "inbound_mailbox", "invited")
 KINDS: dict[str, tuple[str, ...]] = {
+    "/v1/agent-sends/": ("agent_send",),
     "/v1/alerts/rules/": ("alert_rule",),
     "/v1/api-keys/": ("key",),
     "/v1/auth/passkeys/": ("passkey",),

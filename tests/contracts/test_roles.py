@@ -225,6 +225,10 @@ OLDER = re.compile(r"/v1/inbound/(addresses|domains|routes|mta-sts)")  # scopes 
 def scopes_of(operation: Operation) -> set[str]:
     """Return the scopes of which a key needs one."""
     path = operation.path
+    if path == "/v1/agent-access":  # any key may read what it may do
+        return set(SCOPES)
+    if path.startswith("/v1/agent-sends"):
+        return {"emails:send"}
     reads = operation.method == "GET" or READS.fullmatch(path) is not None
     if SENDS.fullmatch(path) and not reads:
         return {"emails:send"}

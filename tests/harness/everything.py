@@ -17,7 +17,7 @@ from engine.receiving.receive import Receiver
 from engine.receiving.types import ReceiveOutcome
 from engine.sending.statistics import jobs as figures
 from engine.store.caches import bump
-from tests.harness.accounts import TestAccount, add_domain
+from tests.harness.accounts import TestAccount, add_domain, add_key
 from tests.harness.api import Answer, Api
 from tests.harness.broadcasts import with_stream
 from tests.harness.payments import pay
@@ -69,6 +69,7 @@ async def furnish(
     await _mail(api, estate)
     await _tools(api, estate)
     await _codes(api, estate)
+    await _agent(api, pool, estate)
     if above is None:
         await _people(api, estate)
         await _plan(api, pool, settings, estate)
@@ -136,6 +137,13 @@ async def _tools(api: Api, estate: Estate) -> None:
     estate.things["inbound_mailbox"] = mailbox["address"]
     rule = {"kind": "quota_usage", "threshold": 0.8, "enabled": False}
     estate.things["alert_rule"] = _ok(await api.post("/v1/alerts/rules", account.token, rule))["id"]
+
+
+async def _agent(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:
+    """Ask for a person's approval of a send, with a key that needs it."""
+    key = await add_key(pool, estate.account.id, scopes=["emails:send"], approval="required")
+    asked = await api.post("/v1/agent-sends", key, {"email": estate.account.email(to=[estate.things["recipient"]])})
+    estate.things["agent_send"] = _ok(asked)["id"]
 
 
 async def _broadcast(api: Api, pool: asyncpg.Pool, estate: Estate) -> None:

@@ -20,7 +20,6 @@ from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
 
-SENDS = "/v1/agent-sends"
 AT = datetime(2026, 11, 29, 12, tzinfo=UTC)
 KEY = derived(Pepper("a pepper of these tests"), rules.TOKEN_PURPOSE)
 SCOPES = ("emails:send", "messages:read", "account:read")
@@ -45,7 +44,7 @@ def email(account: TestAccount, **fields: object) -> dict[str, Any]:
 
 
 async def ask(api: Api, key: str, mail: dict[str, Any], **fields: object) -> Answer:
-    return await api.post(SENDS, key, {"email": mail, **fields})
+    return await api.post("/v1/agent-sends", key, {"email": mail, **fields})
 
 
 async def messages(api: Api, account: TestAccount) -> list[str]:
@@ -232,14 +231,14 @@ async def test_a_person_approves_a_send(api: Api, account: TestAccount, person: 
 
     assert (asked.status, asked.json["state"], same.json["id"]) == (202, "pending", send)
     assert await messages(api, account) == []
-    shown = await api.get(f"{SENDS}/{send}", person=person)
+    shown = await api.get(f"/v1/agent-sends/{send}", person=person)
     assert (shown.json["state"], shown.json["message"]["subject"]) == ("pending", "Hello")
 
-    approved = await api.post(f"{SENDS}/{send}/approve", person=person)
+    approved = await api.post(f"/v1/agent-sends/{send}/approve", person=person)
 
     assert (approved.status, approved.json["state"]) == (200, "sent")
     assert await messages(api, account) == [approved.json["messageId"]]
-    known = (await api.get(f"{SENDS}/{send}", key)).json
+    known = (await api.get(f"/v1/agent-sends/{send}", key)).json
     assert (known["state"], known["messageId"]) == ("sent", approved.json["messageId"])
     log = (await api.get("/v1/audit/events", account.token)).json["data"]
     assert {"agent_send.requested", "agent_send.approved"} <= {one["type"] for one in log}
@@ -262,8 +261,8 @@ async def test_a_declined_send_goes_to_nobody(
     key = await listed(pool, account, approval="required")
     send = (await ask(api, key, email(account))).json["id"]
 
-    declined = await api.post(f"{SENDS}/{send}/decline", person=person)
-    approved = await api.post(f"{SENDS}/{send}/approve", person=person)
+    declined = await api.post(f"/v1/agent-sends/{send}/decline", person=person)
+    approved = await api.post(f"/v1/agent-sends/{send}/approve", person=person)
 
     assert declined.json["state"] == "declined"
     assert (approved.status, approved.error["type"], approved.error["state"]) == (409, "invalid_state", "declined")
@@ -277,7 +276,7 @@ async def test_approvals_at_the_same_time_send_once(
     key = await listed(pool, account, approval="required")
     send = (await ask(api, key, email(account))).json["id"]
 
-    answers = await asyncio.gather(*[api.post(f"{SENDS}/{send}/approve", person=person) for _ in range(5)])
+    answers = await asyncio.gather(*[api.post(f"/v1/agent-sends/{send}/approve", person=person) for _ in range(5)])
 
     assert 200 in {one.status for one in answers}
     assert {one.status for one in answers} <= {200, 409}
@@ -293,7 +292,7 @@ async def test_an_interrupted_approval_is_taken_up_again(
         "UPDATE agent_sends SET state = 'approved', decided_at = now() WHERE account_id = $1", account.id
     )
 
-    assert (await api.post(f"{SENDS}/{send}/approve", person=person)).json["state"] == "sent"
+    assert (await api.post(f"/v1/agent-sends/{send}/approve", person=person)).json["state"] == "sent"
     assert len(await messages(api, account)) == 1
 
 
@@ -304,8 +303,8 @@ async def test_a_refused_approval_lets_the_send_wait(
     send = (await ask(api, key, email(account))).json["id"]
     await api.post("/v1/suppressions", account.token, {"address": "ann@example.com"})
 
-    refused = await api.post(f"{SENDS}/{send}/approve", person=person)
-    shown = (await api.get(f"{SENDS}/{send}", person=person)).json
+    refused = await api.post(f"/v1/agent-sends/{send}/approve", person=person)
+    shown = (await api.get(f"/v1/agent-sends/{send}", person=person)).json
 
     assert (refused.status, refused.error["type"]) == (422, "suppressed")
     assert (shown["state"], shown["message"], shown["error"]["type"]) == ("pending", None, "suppressed")
@@ -319,11 +318,12 @@ async def test_a_send_expires_and_loses_its_email(
     await pool.execute("UPDATE agent_sends SET expires_at = now() - interval '1 s' WHERE account_id = $1", account.id)
     await jobs.look_after(pool)
 
-    refused = await api.post(f"{SENDS}/{send}/approve", person=person)
+    refused = await api.post(f"/v1/agent-sends/{send}/approve", person=person)
 
     assert (refused.status, refused.error["state"]) == (409, "expired")
-    assert (await api.get(f"{SENDS}/{send}", person=person)).json["state"] == "expired"
-    assert [one["id"] for one in (await api.get(f"{SENDS}?state=expired", person=person)).json["data"]] == [send]
+    assert (await api.get(f"/v1/agent-sends/{send}", person=person)).json["state"] == "expired"
+    expired = (await api.get("/v1/agent-sends?state=expired", person=person)).json["data"]
+    assert [one["id"] for one in expired] == [send]
     assert await pool.fetchval("SELECT sealed_email FROM agent_sends WHERE account_id = $1", account.id) is None
 
 
@@ -345,11 +345,11 @@ async def test_a_key_sees_its_own_sends_and_no_account_those_of_another(
     stranger = await make_person(pool, other.id, "owner")
     send = (await ask(api, key, email(account))).json["id"]
 
-    assert (await api.get(f"{SENDS}/{send}", key)).status == 200
+    assert (await api.get(f"/v1/agent-sends/{send}", key)).status == 200
     for token in (second, other.token):
-        assert (await api.get(f"{SENDS}/{send}", token)).status == 404
-        assert (await api.get(SENDS, token)).json["data"] == []
-    assert (await api.post(f"{SENDS}/{send}/approve", person=stranger)).status == 404
+        assert (await api.get(f"/v1/agent-sends/{send}", token)).status == 404
+        assert (await api.get("/v1/agent-sends", token)).json["data"] == []
+    assert (await api.post(f"/v1/agent-sends/{send}/approve", person=stranger)).status == 404
 
 
 async def test_an_account_has_a_bound_of_waiting_sends(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:

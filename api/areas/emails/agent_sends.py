@@ -20,6 +20,7 @@ from api.http.paging import Page
 from engine.accounts.request_log.rules import agent_of
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, existing
+from engine.base.scopes import SCOPES
 from engine.base.secrets import derived
 from engine.people.api_keys.key_auth import Caller
 from engine.people.api_keys.rules import KeyRestrictions
@@ -185,7 +186,7 @@ OPERATIONS = (
         "/v1/agent-access",
         access,
         "Read what the API key lets an agent do",
-        Area("Agents", limited_keys=LimitedKeys.FREE),
+        Area("Agents", reads=tuple(sorted(SCOPES)), limited_keys=LimitedKeys.FREE),
         note="An extra beyond the contract. Any key reads its own scopes, and how it sends over MCP.",
     ),
     Operation(
