@@ -36,6 +36,7 @@ _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 _LINKS: Final = "Next"  # the last section of a guide names other pages, which have these words themselves
 _SETTINGS: Final = "operating/settings"
 _EXTERNAL: Final = ("http://", "https://", "mailto:", "#")
+_AGENTS: Final = "Agents read and send with tools: the MCP server of this installation, with an API key, is at"
 _SUMMARY: Final = "Transactional email that a team runs itself: send over HTTP or SMTP, and see what happened to it."
 
 
@@ -223,7 +224,7 @@ class SiteBuilder:
             for page in shown
         ]
         absolute = f"{self._base_url}/docs"
-        lines = ["# Waybill", "", f"> {_SUMMARY}", ""]
+        lines = ["# Waybill", "", f"> {_SUMMARY}", "", f"{_AGENTS} {self._base_url}/mcp", ""]
         for section in dict.fromkeys(page.section for page in shown):
             lines += [f"## {section}", ""]
             lines += [

@@ -25,6 +25,7 @@ SIGNED_IN = [path for path in PATHS if path not in SIGNED_OUT]
 DETAILS = [
     "/messages/{message}",
     "/messages/{scheduled}",
+    "/approvals/{agent_send}",
     "/broadcasts/{broadcast}",
     "/templates/{template}",
     "/templates?tab=layouts",

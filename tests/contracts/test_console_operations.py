@@ -19,6 +19,8 @@ NOT_FOR_PEOPLE = {
     "POST /v1/webhooks/payprov/failed": "for the payment provider",
     "POST /v1/webhooks/payprov/refund": "for the payment provider",
     "POST /v1/leads": "for forms of the operator's web site, with a platform key",
+    "GET /v1/agent-access": "for the MCP server",
+    "POST /v1/agent-sends": "for agents; people send one message with POST /v1/emails",
     "POST /v1/emails/batch": "for programs; people send one message or a broadcast",
     "POST /v1/emails/raw": "for programs that compose MIME themselves",
     "POST /v1/compat/resend/emails": "for clients of Resend",

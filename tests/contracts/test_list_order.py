@@ -125,11 +125,18 @@ async def next_erasure(client: Client, number: int) -> Answer:
     return await client.api.post("/v1/erasures", json={"address": f"n{number}@people.test"}, person=client.owner)
 
 
+async def next_agent_send(client: Client, number: int) -> Answer:
+    key = await add_key(client.pool, client.account.id, scopes=["emails:send"], approval="required")
+    email = client.account.email(subject=f"Number {number}")
+    return await client.api.post("/v1/agent-sends", key, {"email": email})
+
+
 async def next_image(client: Client, number: int) -> Answer:
     return await client.post("/v1/images", {"filename": "x.png", "content": picture(size=(number + 1, 1))})
 
 
 LISTS = {
+    "/v1/agent-sends": Listed(next_agent_send),
     "/v1/broadcasts": Listed(next_broadcast),
     "/v1/contacts": Listed(adding("/v1/contacts", email="n{n}@people.test", consent="customer")),
     "/v1/domains": Listed(adding("/v1/domains", name="n{n}.example.com"), each=1),  # keys take 0.1 s of CPU

@@ -36,6 +36,7 @@ const load = {
   received: () => import("./pages/received.js"),
   receiving: () => import("./pages/receiving.js"),
   receivers: () => import("./pages/receivers.js"),
+  approvals: () => import("./pages/approvals.js"),
   requests: () => import("./pages/requests.js"),
   segment: () => import("./pages/segment.js"),
   sink: () => import("./pages/sink.js"),
@@ -65,6 +66,8 @@ const PAGES = [
   page("/layouts/new", "layoutEditor", "LayoutEditor", "templates"),
   page("/layouts/:id", "layoutEditor", "LayoutEditor", "templates"),
   page("/streams", "streams", "Streams", "streams", { title: "Streams", icon: "split" }),
+  page("/approvals", "approvals", "Approvals", "approvals", { title: "Approvals", icon: "hand" }),
+  page("/approvals/:id", "approvals", "Approval", "approvals"),
   page("/inbox", "inbox", "Inbox", "inbox", { wide: true, title: "Inbox", icon: "inbox", key: "i" }),
   page("/inbox/:id", "received", "ReceivedMessage", "inbox"),
   page("/receiving", "receiving", "Receiving", "receiving", { title: "Addresses and routes", icon: "at-sign" }),
@@ -118,7 +121,7 @@ const OUTSIDE = [
 ];
 const GROUPS = [
   ["", ["home"]],
-  ["Send", ["messages", "broadcasts", "templates", "streams"]],
+  ["Send", ["messages", "broadcasts", "templates", "streams", "approvals"]],
   ["Receive", ["inbox", "receiving"]],
   ["People", ["contacts", "lists", "suppressions"]],
   ["Insights", ["deliverability", "receivers", "alerts"]],

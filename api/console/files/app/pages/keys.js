@@ -72,6 +72,8 @@ const LIMITS = [["domains", "domain"], ["streams", "stream"], ["networks", "netw
 
 function limits(row) {
   const parts = LIMITS.filter(([field]) => row[field]).map(([field, word]) => (row[field].length === 1 ? row[field][0] : `${row[field].length} ${word}s`));
+  if (row.agent?.recipients) parts.push(row.agent.recipients.length === 1 ? row.agent.recipients[0] : `${row.agent.recipients.length} recipients`);
+  if (row.agent?.approval === "required") parts.push("sends with approval");
   return parts.length ? html`<span class="small wrap">${parts.join(", ")}</span>` : html`<span class="soft">–</span>`;
 }
 
@@ -85,6 +87,8 @@ function KeyFacts({ row, onClose }) {
       ["Domains", list(row.domains) ?? "all in the account"],
       ["Streams", list(row.streams) ?? "all in the account"],
       ["Networks", list(row.networks) ?? "from anywhere"],
+      ["Recipients", list(row.agent?.recipients) ?? "any"],
+      ["Approval", row.agent?.approval === "required" ? "a person approves each email" : "not required"],
       ["Web pages", list(row.allowedOrigins) ?? "none"],
       ["Created", html`<${Time} at=${row.createdAt} />`],
       ["Last used", row.lastUsedAt ? html`<${Time} at=${row.lastUsedAt} />` : "never"],

@@ -11,7 +11,7 @@ const loadViews = () => import("../parts/saved_views.js");
 const CLASSES = [["", "All"], ["2xx", "Done"], ["4xx", "Refused"], ["5xx", "Failed"]];
 const METHODS = [["", "Any method"], ...["GET", "POST", "PATCH", "PUT", "DELETE", "HEAD"].map((one) => [one, one])];
 const NAMES = ["status", "method", "path", "key", "errorType"];
-const ASKERS = [["", "Any API key"], ["person", "Signed-in people"], ["all", "Keys and people"]];
+const ASKERS = [["", "Any API key"], ["agent", "Agents"], ["person", "Signed-in people"], ["all", "Keys and people"]];
 const RANGE_MS = { "1h": 3_600_000, "24h": 86_400_000 };
 
 const toneOf = (status) => (status >= 500 ? "bad" : status >= 400 ? "warn" : "good");
@@ -29,7 +29,8 @@ const people = new Map(); // id -> name of keys and persons, of the present acco
 
 function Asker({ row }) {
   const id = row.keyId ?? row.userId;
-  return html`<span title=${id}>${people.get(id) ?? (row.keyId ? "API key" : "Person")}</span>`;
+  const name = people.get(id) ?? (row.keyId ? "API key" : "Person");
+  return html`<span title=${id}>${name}${row.agent && html` <span class="soft small">${row.agent}</span>`}</span>`;
 }
 
 /** The page of the request log. */
@@ -95,6 +96,7 @@ function RequestDialog({ row, onClose }) {
     ["Answered", html`<${Time} at=${row.createdAt} />`],
     ["Response time", duration(row.ms)],
     ["Made by", html`<${Asker} row=${row} /> <${CopyLine} text=${row.keyId ?? row.userId ?? ""} />`],
+    ["Agent", row.agent],
     ["Request id", html`<${CopyLine} text=${row.requestId} />`],
   ];
   return html`<${Dialog} title="API request" onClose=${onClose}>

@@ -3,7 +3,7 @@ import { eventTitle } from "./explain.js";
 
 const NOUNS = {
   __proto__: null,
-  account: "the account", alert: "an alert", alert_rule: "the alert rule", api_key: "the API key", broadcast: "the broadcast",
+  account: "the account", agent_send: "the email of an agent", alert: "an alert", alert_rule: "the alert rule", api_key: "the API key", broadcast: "the broadcast",
   cloudflare: "Cloudflare", contact: "the contact", delivery: "the delivery", domain: "the domain", erasure: "the erasure", inbound: "an email",
   inbound_address: "the inbound address", inbound_message: "the received message", inbound_route: "the inbound route", layout: "the layout",
   lead: "a lead", list: "the list", mta_sts: "the MTA-STS policy of", segment: "the segment", stream: "the stream",

@@ -3,6 +3,7 @@
 export const KNOWN_TYPES = `
 account.created account.deletion_canceled account.deletion_scheduled account.ownership_transferred
 account.limits_agreed account.plan_changed account.renamed account.resumed account.suspended account.updated
+agent_send.approved agent_send.declined agent_send.requested
 alert.ended alert.fired alert_rule.created alert_rule.deleted alert_rule.updated api_key.created api_key.renamed
 api_key.revoked api_key.rotated broadcast.approved broadcast.canceled broadcast.created broadcast.deleted
 broadcast.finished broadcast.paused broadcast.rejected broadcast.resumed broadcast.review_requested

@@ -14,9 +14,11 @@ export function NewKey({ onClose }) {
   const [own, setOwn] = useState(false);
   const [limits, setLimits] = useState({ domains: [], streams: [], networks: "" });
   const [origins, setOrigins] = useState("");
+  const [agent, setAgent] = useState({ recipients: "", approval: false });
   const [expiry, setExpiry] = useState({ days: "", date: "" });
   const onlyReads = scopes.length > 0 && scopes.every((scope) => scope.endsWith(":read"));
-  const [create, { busy, error }] = useAction(() => call("POST /v1/api-keys", { body: bodyOf(name, scopes, { ...limits, allowedOrigins: onlyReads ? origins : "" }, expiry) }));
+  const forAgent = scopes.includes("emails:send") && scopes.every((scope) => scope === "emails:send" || scope.endsWith(":read"));
+  const [create, { busy, error }] = useAction(() => call("POST /v1/api-keys", { body: bodyOf(name, scopes, { ...limits, allowedOrigins: onlyReads ? origins : "", agent: forAgent ? agent : null }, expiry) }));
   const submit = async () => {
     const made = await create();
     if (made !== undefined) onClose(made);
@@ -27,7 +29,7 @@ export function NewKey({ onClose }) {
     const found = PRESETS.find(([one]) => one === key);
     if (found) setScopes(found[2]);
   };
-  const fields = ["name", "scopes", "domains", "streams", "networks", "allowedOrigins", "expiresAt"];
+  const fields = ["name", "scopes", "domains", "streams", "networks", "allowedOrigins", "agent", "agent.recipients", "expiresAt"];
   return html`<${Dialog} title="Create an API key" wide onClose=${() => onClose(null)} foot=${html`<${Button} onClick=${() => onClose(null)}>Cancel<//><${Button} kind="primary" role="admin" busy=${busy} disabled=${scopes.length === 0} onClick=${submit}>Create key<//>`}>
     <${Form} onSubmit=${submit}>
       <${TextField} label="Name" required autofocus maxlength="120" placeholder="Shop, production" value=${name} onValue=${setName} error=${fieldError(error, "name")} hint="The application that will use it." />
@@ -38,6 +40,7 @@ export function NewKey({ onClose }) {
     <//>
     ${preset === "own" && html`<${ScopeChoice} scopes=${scopes} onScopes=${setScopes} />`}
     <${Limits} limits=${limits} onLimits=${setLimits} error=${error} />
+    ${forAgent && html`<${AgentRules} agent=${agent} onAgent=${setAgent} error=${error} />`}
     <${Form} onSubmit=${submit}>
       ${onlyReads && html`<${TextField} label="Web pages that can read with it" rows=${2} mono value=${origins} onValue=${setOrigins} error=${fieldError(error, "allowedOrigins")} hint="Origins such as https://app.example.com or http://localhost:3000, one per line. Visitors of these pages can see the key. Leave blank to allow none." />`}
       <${SelectField} label="Expires" value=${expiry.days} onValue=${(days) => setExpiry({ ...expiry, days })} options=${EXPIRIES} error=${expiry.days === "own" ? null : fieldError(error, "expiresAt")} />
@@ -57,8 +60,15 @@ function bodyOf(name, scopes, limits, expiry) {
     ...(limits.streams.length && { streams: limits.streams }),
     ...(networks.length && { networks }),
     ...(allowedOrigins.length && { allowedOrigins }),
+    ...agentOf(limits.agent),
     ...expiresAt(expiry),
   };
+}
+
+function agentOf(agent) {
+  const recipients = wordsOf(agent?.recipients ?? "");
+  if (!recipients.length && !agent?.approval) return {};
+  return { agent: { ...(recipients.length && { recipients }), approval: agent.approval ? "required" : "none" } };
 }
 
 const wordsOf = (text) => text.split(/[\s,]+/).filter(Boolean);
@@ -73,6 +83,15 @@ function ScopeChoice({ scopes, onScopes }) {
   const set = (scope, on) => onScopes(on ? [...scopes, scope] : scopes.filter((one) => one !== scope));
   return html`<div class="choices">${SCOPE_AREAS.map(([area, all]) => html`<fieldset key=${area}><legend>${area}</legend>
     ${all.map(([scope, sentence]) => html`<${CheckField} key=${scope} label=${html`<code>${scope}</code>`} hint=${sentence} checked=${chosen.has(scope)} onChecked=${(on) => set(scope, on)} />`)}</fieldset>`)}</div>`;
+}
+
+/** What an agent with this key can send: to whom, and whether a person approves. */
+function AgentRules({ agent, onAgent, error }) {
+  const refused = fieldError(error, "agent") ?? fieldError(error, "agent.recipients");
+  return html`<details open=${refused ? true : undefined}><summary>Limit what it sends, for AI agents</summary><div class="choices note">
+    <${TextField} label="Recipients" rows=${3} mono value=${agent.recipients} onValue=${(recipients) => onAgent({ ...agent, recipients })} error=${refused} hint="The only recipients: addresses, or domains such as @example.com, one per line. Leave blank to allow any." />
+    <${CheckField} label="A person approves each email" hint="Emails wait under Approvals until somebody sends or declines them." checked=${agent.approval} onChecked=${(approval) => onAgent({ ...agent, approval })} />
+  </div></details>`;
 }
 
 /** Limits besides scopes: domains, streams, networks. */
