@@ -4,10 +4,16 @@ from typing import Any, Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+from api.mcp.calls import Api
 from api.mcp.endpoint import MAX_BODY_BYTES, GatheredAnswer, api_of
 from api.mcp.server import build_server
 
-_SERVER: Final = build_server(lambda context: api_of(context.request.scope))
+_SERVER: Final = build_server(lambda context: _api(context.request))
+
+
+def _api(request: Any) -> Api:
+    """Return the API of the request that the SDK passes on (Starlette's)."""
+    return api_of(request.scope)
 
 
 async def answer(scope: dict[str, Any], body: bytes) -> GatheredAnswer:

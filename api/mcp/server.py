@@ -97,4 +97,6 @@ def _failed(error: dict[str, Any]) -> types.CallToolResult:
 
 
 def _sentence(error: Exception) -> str:
-    return f"Waybill can't be reached: {error or type(error).__name__}." if isinstance(error, OSError) else str(error)
+    return (
+        f"Waybill can't be reached: {str(error) or type(error).__name__}." if isinstance(error, OSError) else str(error)
+    )

@@ -38,7 +38,7 @@ class Tool(Struct, frozen=True, dict=True, kw_only=True):
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the arguments."""
         _, parts = msgspec.json.schema_components([self.arguments], ref_template="#/$defs/{name}")
-        found = parts.pop(self.arguments.__name__)
+        found: dict[str, Any] = parts.pop(self.arguments.__name__)
         found.pop("title", None)
         found.pop("description", None)
         return found | ({"$defs": parts} if parts else {})
@@ -73,7 +73,7 @@ def _read(template: str, *, of_mail: bool = False) -> Run:
 
     async def run(api: Api, arguments: Arguments) -> Any:
         values = _fields(arguments)
-        in_path = {name: str(values.pop(name)) for name in ("id", "address") if f"{{{name}}}" in template}
+        in_path = {"id": values.pop("id")} if "{id}" in template else {}
         found = await api.get(path_of(template, in_path), values)
         return untrusted(found) if of_mail else found
 

@@ -10,6 +10,8 @@ from engine.sending.agent_sends.rules import MAX_TOKEN
 from engine.sending.agent_sends.types import AgentSendState
 from engine.sending.emails.types import SendRequest
 
+Sending = Literal["at_once", "confirm", "approval", "forbidden"]
+
 
 class AgentAccess(Struct, rename="camel", kw_only=True):
     """What an API key lets an agent do. `recipients`: the only ones, null for any."""
@@ -17,7 +19,7 @@ class AgentAccess(Struct, rename="camel", kw_only=True):
     scopes: list[str]
     recipients: list[str] | None
     sending: Annotated[
-        Literal["at_once", "confirm", "approval", "forbidden"],
+        Sending,
         Meta(description="Whether a send goes out at once, with the token of a dry run, or after a person's approval"),
     ]
 

@@ -1,6 +1,7 @@
 """`/v1/agent-sends`: emails of agents, confirmed by the token of a dry run or approved by a person."""
 
 from datetime import datetime
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
@@ -13,6 +14,7 @@ from api.areas.emails.agent_send_schemas import (
     AgentSendReply,
     AgentSendRequest,
     AgentSendsQuery,
+    Sending,
 )
 from api.areas.emails.dry_run import dry_run, foreseen
 from api.http.operation import Access, Area, Call, LimitedKeys, Operation
@@ -154,7 +156,7 @@ async def _asked(call: Call, email: SendRequest, digest: bytes, origin: Origin, 
     )
 
 
-def _fields(row: AgentSendRow, at: datetime) -> dict[str, object]:
+def _fields(row: AgentSendRow, at: datetime) -> dict[str, Any]:
     return {
         "id": ids.format_id(ids.Kind.AGENT_SEND, row.id),
         "state": rules.state_of(row, at),
@@ -171,7 +173,7 @@ def _fields(row: AgentSendRow, at: datetime) -> dict[str, object]:
     }
 
 
-_SENDING = {Door.AT_ONCE: "at_once", Door.CONFIRMED: "confirm", Door.APPROVED: "approval"}
+_SENDING: Final[dict[Door, Sending]] = {Door.AT_ONCE: "at_once", Door.CONFIRMED: "confirm", Door.APPROVED: "approval"}
 _KEYS = Area(
     "Agents",
     reads=("emails:send",),
