@@ -111,7 +111,7 @@ async def _preview(api: Api, arguments: given.PreviewTemplate) -> Any:
 
 async def _send(api: Api, arguments: given.SendEmail) -> Any:
     email = _fields(arguments)
-    order = {name: email.pop(name) for name in ("dryRun", "token") if name in email}
+    order: dict[str, Any] = {name: email.pop(name) for name in ("dryRun", "token") if name in email}
     return preview_of(await api.post("/v1/agent-sends", {"email": email, **order}))
 
 
