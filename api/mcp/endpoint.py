@@ -16,7 +16,7 @@ import msgspec
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
 from api.mcp.calls import MAX_ANSWER_BYTES, Api, CallAnswer, is_installed
 from engine.accounts.request_log.rules import agent_name
-from engine.base.errors import ErrorType, Refusal
+from engine.base.errors import ErrorType, Refusal, invalid
 from engine.people.api_keys.key_auth import unauthorized
 
 PATH: Final = "/mcp"
@@ -55,7 +55,7 @@ async def _answer(app: Any, call: Call, body: bytes) -> Raw | None:
         raise Refusal(
             ErrorType.NOT_FOUND, "The MCP server is not installed here. Install `waybill[mcp]` and restart the service."
         )
-    call.agent = _agent_of(body) or agent_name(call.request.user_agent or "")
+    call.agent = _agent_of(_message(body)) or agent_name(call.request.user_agent or "")
     # In a thread, as the first import takes about a second.
     server: ModuleType = await asyncio.to_thread(import_module, "api.mcp.http_server")
     answer = await server.answer(_scope(call, app), body)
@@ -77,13 +77,21 @@ def _check_origin(call: Call) -> None:
         raise Refusal(ErrorType.FORBIDDEN, "Pages of other origins can't use the MCP server. Call it from a program.")
 
 
-def _agent_of(body: bytes) -> str | None:
+def _message(body: bytes) -> dict[str, Any]:
+    """Return the decoded message; raise the 400 for anything but one JSON object, before the SDK reads it."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        raise invalid("body", "The body is not one JSON-RPC message. Send an object, not a batch.") from None
+
+
+def _agent_of(message: Mapping[str, Any]) -> str | None:
     """Return name and version of the client that a message names: each one of the newer protocol, else `initialize`."""
     try:
-        params = msgspec.json.decode(body, type=dict[str, Any])["params"]
+        params = message["params"]
         known = params.get("clientInfo") or params["_meta"][_CLIENT]
         return agent_name(f"{known['name']} {known['version']}")
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError):
         return None
 
 

@@ -68,14 +68,14 @@ def sending_note(access: dict[str, Any]) -> str:
     )
 
 
-def _read(template: str, *, of_mail: bool = False) -> Run:
+def _read(template: str, *, of_others: bool = False) -> Run:
     """Return a tool's work that is one GET: the fields of its arguments are the path's parameters and the query."""
 
     async def run(api: Api, arguments: Arguments) -> Any:
         values = _fields(arguments)
         in_path = {"id": values.pop("id")} if "{id}" in template else {}
         found = await api.get(path_of(template, in_path), values)
-        return untrusted(found) if of_mail else found
+        return untrusted(found) if of_others else found
 
     return run
 
@@ -153,7 +153,7 @@ _ALL: Final = (
         title="Search sent messages",
         description="List sent messages, newest first, with their status and recipients. Filters are combined.",
         arguments=given.SearchMessages,
-        run=_read("/v1/messages", of_mail=True),
+        run=_read("/v1/messages", of_others=True),
         scopes=_MESSAGES,
     ),
     Tool(
@@ -170,7 +170,7 @@ _ALL: Final = (
         title="Search received mail",
         description="List received messages, newest first, with sender, subject and the beginning of the text.",
         arguments=given.SearchReceived,
-        run=_read("/v1/inbound/messages", of_mail=True),
+        run=_read("/v1/inbound/messages", of_others=True),
         scopes=_RECEIVED,
     ),
     Tool(
@@ -266,7 +266,7 @@ _ALL: Final = (
         title="List webhook deliveries",
         description="List the deliveries of a webhook endpoint with their last response.",
         arguments=given.ListDeliveries,
-        run=_read("/v1/webhooks/{id}/deliveries"),
+        run=_read("/v1/webhooks/{id}/deliveries", of_others=True),
         scopes=_WEBHOOKS,
     ),
     Tool(

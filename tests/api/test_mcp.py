@@ -343,7 +343,9 @@ async def test_the_own_origin_may_call(api: Api, account: TestAccount) -> None:
     assert answer.status == 200
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"jsonrpc": "2.0"}', b'{"params": {"_meta": 1}}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'{"jsonrpc": "2.0"}', b'{"params": {"_meta": 1}}', b"[" * 9_999]
+)
 async def test_what_is_no_message_is_refused(api: Api, account: TestAccount, body: bytes) -> None:
     answer = await api.post("/mcp", account.token, body=body, headers=ACCEPT)
 

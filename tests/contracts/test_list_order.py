@@ -16,7 +16,7 @@ from engine.base import ids
 from engine.base.errors import Refusal
 from engine.base.settings import Settings
 from engine.sending.domains.service import add_domain
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api, name_of
 from tests.harness.broadcasts import with_stream
 from tests.harness.people import TestPerson, make_person
