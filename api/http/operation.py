@@ -349,10 +349,10 @@ class Operation(Struct, frozen=True):
 
     def body_limit(self, max_request_bytes: int) -> int:
         """Return the largest body in octets, at most `max_request_bytes`."""
-        if self.raw_body:
-            return min(max_request_bytes, self.max_body_bytes or body_limits.NO_BODY_BYTES)
         if self.carries_messages:
             return max_request_bytes
+        if self.raw_body or self.body_types:
+            return min(max_request_bytes, self.max_body_bytes or body_limits.NO_BODY_BYTES)
         if self.request is None:
             return body_limits.NO_BODY_BYTES
         return min(max_request_bytes, self.max_body_bytes or body_limits.bytes_needed(self.request))

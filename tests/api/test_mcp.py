@@ -251,7 +251,8 @@ async def test_wrong_tokens_send_nothing(api: Api, account: TestAccount) -> None
 
 async def test_listed_recipients_get_mail_at_once_and_once(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     key = await add_key(pool, account.id, scopes=["emails:send"], recipients=["@example.com"], approval="none")
-    mail = {"from": account.sender, "to": ["ann@example.com"], "subject": "Hello", "text": "A text."}
+    text = "A text of many lines.\n" * 6_000
+    mail = {"from": account.sender, "to": ["ann@example.com"], "subject": "Hello", "text": text}
     async with over_http(api, key) as client:
         sent, again = [result(await client.call_tool("send_email", mail)) for _ in range(2)]
         outside = refusal(await client.call_tool("send_email", mail | {"to": ["eve@elsewhere.test"]}))

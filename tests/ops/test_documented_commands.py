@@ -102,7 +102,7 @@ def test_every_command_option_and_argument_says_what_it_is() -> None:
 NO_JSON = {
     ("up",), ("test",), ("bootstrap",), ("completion",), ("hosts", "cut"), ("hosts", "heal"), ("inbound", "raw"),
     ("contacts", "export"), ("opt-outs", "export"), ("suppressions", "export"),
-    ("sendmail",), ("stop",), ("down",), ("logs",),
+    ("sendmail",), ("mcp",), ("stop",), ("down",), ("logs",),
 }  # fmt: skip
 
 
