@@ -17,7 +17,7 @@ from engine.sending.agent_sends import rules, store
 from engine.sending.agent_sends.types import MAX_PENDING, TO_DECIDE, AgentSendRow, NewAgentSend
 from engine.sending.emails.types import Accepted, SendRequest
 from engine.sending.preparation import Origin
-from engine.store.database_clock import new_id
+from engine.store.database_clock import new_time
 from engine.store.queries import Conn
 
 WHAT = "agent send"
@@ -40,11 +40,12 @@ async def ask(pool: asyncpg.Pool, account: UUID, new: NewAgentSend, pepper: Pepp
             raise Refusal(
                 ErrorType.CONFLICT, f"{MAX_PENDING} sends already wait for approval. Ask a person to decide on them."
             )
-        send = await new_id(connection)
+        created = await new_time(connection)
+        send = ids.uuid7_at(created)
         sealed = seal(derived(pepper, rules.SEALING), new.email, send.bytes)
         (row,) = await store.INSERT.fetch(
             connection, send, account, new.key_id, new.agent, new.digest, new.sender, new.subject, new.recipients,
-            sealed, at, at + TO_DECIDE,
+            sealed, created, created + TO_DECIDE,
         )  # fmt: skip
         await _record(connection, account, AccountEvent.AGENT_SEND_REQUESTED, row, _key(row))
     return row
