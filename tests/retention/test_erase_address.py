@@ -20,7 +20,7 @@ from engine.sending.emails.submitted import Submitted
 from engine.sending.preparation import Origin
 from engine.sending.suppressions import service as suppressions
 from engine.sending.suppressions.types import Reason
-from tests.harness.accounts import TestAccount, make_account
+from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Api
 from tests.harness.broadcasts import broadcasting, make_list, with_stream
 from tests.harness.people import make_person, signed_in
@@ -81,6 +81,9 @@ async def fill(api: Api, pool: asyncpg.Pool, settings: Settings, account: TestAc
     )  # fmt: skip
     code = await api.post("/v1/verifications", account.token, {"to": address, "from": account.sender})
     assert code.status in (200, 201, 202), code.body
+    asking = await add_key(pool, account.id, scopes=["emails:send"], approval="required")
+    asked = await api.post("/v1/agent-sends", asking, {"email": account.email(to=[address])})
+    assert asked.status == 202, asked.body
     await store_link(pool, account, address)
     things["hook"] = (await api.post("/v1/webhooks", account.token, {"url": "http://127.0.0.1:9/hook"})).json["id"]
     mailbox = {"address": f"support@{account.domain}"}

@@ -36,8 +36,10 @@ from engine.sending.preparation import Origin
 
 
 async def access(call: Call) -> AgentAccess:
-    """Return what the key of the request lets an agent do."""
-    caller = _key(call)
+    """Return what the key of the request lets an agent do; with a person's session that is nothing."""
+    caller = call.caller
+    if caller is None:
+        return AgentAccess(scopes=[], recipients=None, sending="forbidden")
     reach = caller.reach
     recipients = None if reach is None or reach.recipients is None else sorted(reach.recipients)
     return AgentAccess(
