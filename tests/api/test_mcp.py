@@ -353,6 +353,10 @@ async def test_what_is_no_message_is_refused(api: Api, account: TestAccount, bod
     assert answer.status == 400
 
 
+async def test_llms_txt_names_the_server(api: Api) -> None:
+    assert f"{api.base_url}/mcp" in (await api.get("/llms.txt")).body.decode()
+
+
 async def test_a_person_without_a_key_is_refused(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
     person = await make_person(pool, account.id, "owner")
 
