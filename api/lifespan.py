@@ -31,6 +31,7 @@ from engine.store.passwords import Passwords
 from engine.store.postgres import close_pool, open_pool
 from engine.store.process_registry import ProcessLoad, ProcessRegistration, Rate
 from engine.store.rate_limits import RateLimiter
+from engine.store.replicas import Replicas
 from engine.store.resolver import Resolver
 from engine.store.traces import TRACES
 
@@ -115,6 +116,7 @@ async def _open_services(settings: Settings, rate: Rate) -> ApiServices:
         resolver=resolver,
         receivers=ReceiverBoard(pool, resolver, settings),
         settings=settings,
+        replicas=Replicas.from_settings(settings, pool),
     )
 
 
@@ -128,6 +130,7 @@ def _duties(services: ApiServices, rate: Rate) -> tuple[Coroutine[Any, Any, None
         services.requests.run(),
         guard_listeners(services.settings.stream_write_s),
         presence.run(),
+        *(() if services.replicas is None else (services.replicas.run(),)),
     )
 
 

@@ -26,6 +26,7 @@ from api.http import dispatch, openapi, openapi_parts, readiness
 from api.http.admission import RequestContext
 from api.http.body import BodyMemory
 from api.http.operation import Access, Area, Call, Operation, Raw
+from api.http.replica_reads import ReplicaReads
 from api.http.services import ApiServices
 from api.mcp import endpoint as mcp_endpoint
 from api.sdk import resources as sdk
@@ -107,6 +108,7 @@ def _add_operations(app: App, services: ApiServices) -> None:
         memory=BodyMemory(services.settings),
         suspects={},
         requests=services.requests,
+        replica_reads=ReplicaReads.of(services),
         on_answer=_count,
     )
     by_path: dict[str, list[Operation]] = {}

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from api.http import auth, body, cross_origin, rate_limit_headers
 from api.http.operation import Access, Call, Operation
+from api.http.replica_reads import ReplicaReads
 from api.http.services import ApiServices
 from engine.accounts.request_log.recorder import RequestRecorder
 from engine.base.errors import Refusal
@@ -45,6 +46,7 @@ class RequestContext(Struct):
     memory: body.BodyMemory
     suspects: "dict[str, SuspectAddress]"
     requests: RequestRecorder
+    replica_reads: ReplicaReads | None
     on_answer: Callable[[str, int, str | None], None]  # operation id, status, refusal type
 
 

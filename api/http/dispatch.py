@@ -154,20 +154,30 @@ async def _handled(
     deadline_s: float,
 ) -> Any:
     """Call the handler. A bad signature of a body counts against the client's address, as any bad credential."""
+    reads = context.replica_reads
     try:
+        call.path_ids = tuple([one.read(call.path) for one in operation.path_ids])
+        if operation.page is not None:
+            given["page"] = page_of(operation.page, given["query"])
+            if not operation.takes_query:
+                del given["query"]
+        if reads is not None and operation.lagging:
+            return await reads.answer(call, partial(_handle, operation, call, given), deadline_s)
         with within(deadline_s):
-            call.path_ids = tuple([one.read(call.path) for one in operation.path_ids])
-            if operation.owner_check is not None and call.reach is not None:
-                await operation.owner_check(call, call.reach)
-            if operation.page is not None:
-                given["page"] = page_of(operation.page, given["query"])
-                if not operation.takes_query:
-                    del given["query"]
-            return await operation.handler(call, **given)
+            return await _handle(operation, call, given)
     except Refusal as refusal:
         if operation.raw_body and refusal.kind is ErrorType.UNAUTHORIZED:
             await admission.count_bad_credential(context, call, response)
         raise
+    finally:
+        if reads is not None and operation.method != "GET":
+            await reads.wrote(call)
+
+
+async def _handle(operation: Operation, call: Call, given: dict[str, Any]) -> Any:
+    if operation.owner_check is not None and call.reach is not None:
+        await operation.owner_check(call, call.reach)
+    return await operation.handler(call, **given)
 
 
 def _log_request(

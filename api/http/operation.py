@@ -117,6 +117,13 @@ class Call(Struct):
         return self.signed_in
 
     @property
+    def credential(self) -> str | None:
+        """Return the name of the caller's key or person among all, which is that of its rate limit; None without."""
+        if self.caller is not None:
+            return f"key:{self.caller.key_id}"
+        return None if self.signed_in is None else f"usr:{self.signed_in.user_id}"
+
+    @property
     def reach(self) -> KeyRestrictions | None:
         """Return the restrictions of the caller's key; None for a person, and for a key without any."""
         return None if self.caller is None else self.caller.reach
@@ -265,6 +272,7 @@ class Operation(Struct, frozen=True):
     errors: ErrorForm | None = None  # None: the `error` object of this API
     key_header: str | None = None  # a header that may hold the API key in place of Authorization
     path_ids: tuple[PathId, ...] = ()  # made of `id_of` and `inner_id_of`
+    lagging: bool = False  # it only reads, through `call.services.pool`, and may show the data of some seconds ago
     takes_query: bool = False  # made of the handler's parameters
     open_to_suspended: bool = False  # allowed to persons of a suspended account, as it only revokes access
 

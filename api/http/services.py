@@ -18,6 +18,7 @@ from engine.sending.accept import Acceptor
 from engine.store import redis as redis_store
 from engine.store.passwords import Passwords
 from engine.store.rate_limits import RateLimiter
+from engine.store.replicas import Replicas
 from engine.store.resolver import Resolver
 
 
@@ -41,3 +42,4 @@ class ApiServices(Struct):
     resolver: Resolver
     receivers: ReceiverBoard
     settings: Settings
+    replicas: Replicas | None = None  # with `database_read_url` only

@@ -8,7 +8,7 @@ FIELDS: Final = {
         "delivery", "python", "log_output", "log_level", "traces", "trace_url", "drain_s",
         "port_base", "metrics_port", "sink_port", "dns_port",
     ),
-    "Database and Redis": ("database_url", "redis_url"),
+    "Database and Redis": ("database_url", "database_read_url", "read_lag_s", "redis_url"),
     "Secrets": ("key_pepper", "key_pepper_previous"),
     "Names and sender addresses": ("public_url", "mail_host", "system_from", "tls_report_from", "security_contact"),
     "HTTP API": (

@@ -61,6 +61,13 @@ IN_HAND = Gauge("waybill_deliveries_in_hand", "Deliveries held in memory", multi
 SHARDS_OWNED = Gauge("waybill_shards_owned", "Shards owned by the process", multiprocess_mode="livesum")
 HINTS_LOST = Counter("waybill_hints_lost", "Messages without a hint because Redis was unavailable")
 REDIS_AWAY = Gauge("waybill_redis_away", "Processes that can't reach Redis", multiprocess_mode="livesum")
+LAGGING_READS = Counter("waybill_lagging_reads", "Reads that may lag, by what became of them", ["outcome"])
+REPLICA_LAG = Gauge(
+    "waybill_replica_lag_seconds",
+    "Age of the newest data that a replica is known to show",
+    ["replica"],
+    multiprocess_mode="livemax",
+)
 QUEUE_ROWS = Gauge("waybill_queue_rows", "Pending deliveries", ["shard"], multiprocess_mode="mostrecent")
 QUEUE_AGE = Gauge(
     "waybill_queue_overdue_seconds",

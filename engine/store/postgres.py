@@ -304,14 +304,7 @@ async def _opened(
         connect=session,
         min_size=smallest,
         max_size=largest,
-        max_queries=50_000,
-        loop=None,
-        connection_class=DatabaseSession,
-        record_class=asyncpg.Record,
-        timeout=ACQUIRE_TIMEOUT_S,
-        command_timeout=STATEMENT_TIMEOUT_S + 5,
-        max_inactive_connection_lifetime=idle_s,
-        server_settings=_settings(name) | ({"plan_cache_mode": "force_generic_plan"} if generic else {}),
+        **pool_options(idle_s, session_settings(name) | ({"plan_cache_mode": "force_generic_plan"} if generic else {})),
     )
     try:
         await pool
@@ -325,16 +318,31 @@ async def _opened(
     return pool
 
 
+def pool_options(idle_s: float, settings: dict[str, str]) -> dict[str, Any]:
+    """Return the arguments that all pools have in common."""
+    return {
+        "max_queries": 50_000,
+        "loop": None,
+        "connection_class": DatabaseSession,
+        "record_class": asyncpg.Record,
+        "timeout": ACQUIRE_TIMEOUT_S,
+        "command_timeout": STATEMENT_TIMEOUT_S + 5,
+        "max_inactive_connection_lifetime": idle_s,
+        "server_settings": settings,
+    }
+
+
 async def refuse_pooler(database_url: str) -> None:
     """Raise BehindPooler unless the URL leads to a server itself; called before the first change of a database."""
-    connection = await _connected(database_url, _settings("direct"), ACQUIRE_TIMEOUT_S, ACQUIRE_TIMEOUT_S)
+    connection = await _connected(database_url, session_settings("direct"), ACQUIRE_TIMEOUT_S, ACQUIRE_TIMEOUT_S)
     try:
         await _require_settings(connection)
     finally:
         connection.terminate()
 
 
-def _settings(name: str) -> dict[str, str]:
+def session_settings(name: str) -> dict[str, str]:
+    """Return the settings of the sessions of a pool with this name."""
     return {
         "application_name": f"waybill {name}",
         "timezone": "UTC",

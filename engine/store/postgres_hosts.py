@@ -199,7 +199,7 @@ def _any_server(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _writable(connection: asyncpg.Connection) -> asyncpg.Connection:
-    """Return the session with TCP keepalive set. Raises NoPrimary if its server accepts no writes.
+    """Return the session with its keepalive set. Raises NoPrimary if its server accepts no writes.
 
     PostgreSQL 14 and later report both settings at connection, so this costs no round trip.
     """
@@ -208,6 +208,11 @@ def _writable(connection: asyncpg.Connection) -> asyncpg.Connection:
         if getattr(settings, setting, "off") == "on":
             connection.terminate()
             raise NoPrimary(f"the server accepts no writes ({setting} is on)")
+    return keep_alive(connection)
+
+
+def keep_alive(connection: asyncpg.Connection) -> asyncpg.Connection:
+    """Return the session with time limits that end it if its server disappears with its host or network."""
     link = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]  # noqa: SLF001 - no option for it
     if link is not None and link.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

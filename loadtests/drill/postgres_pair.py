@@ -27,8 +27,8 @@ FOLLOW_S: Final = 60.0
 class PairedPostgres(PostgresServer):
     """One of two servers. `source` is the server that a new replica copies and follows; None for a primary."""
 
-    def __init__(self, state: Path, source: "PairedPostgres | None" = None) -> None:
-        super().__init__(state)
+    def __init__(self, state: Path, source: PostgresServer | None = None, *, durable: bool = True) -> None:
+        super().__init__(state, durable=durable)
         self.source = source
 
     @property
@@ -68,8 +68,8 @@ class PairedPostgres(PostgresServer):
             return
         server_paths.own_folder(self.paths, self.data.name)
         words = [
-            str(self._programs / "pg_basebackup"), "-h", str(self.source.sockets), "-p", "5432", "-U", "postgres",
-            "-D", str(self.data), "-R", "-X", "stream", "-c", "fast",
+            str(self._programs / "pg_basebackup"), "-h", str(self.source.socket_folder()), "-p", "5432",
+            "-U", "postgres", "-D", str(self.data), "-R", "-X", "stream", "-c", "fast",
         ]  # fmt: skip
         done = subprocess.run(
             launch.command(words, identity=self.paths.identity),

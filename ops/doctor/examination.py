@@ -26,6 +26,7 @@ from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error,
 from ops.doctor.listeners import api, incoming_mail, metrics, sink, submission
 from ops.doctor.mail_records import mail_records
 from ops.doctor.names import names
+from ops.doctor.replica_reads import replica_reads
 from ops.doctor.sources import sources
 from ops.doctor.stores import postgres_servers, redis
 from ops.host import bootstrap, disk, interpreter, process_specs, server_paths
@@ -174,6 +175,7 @@ async def _servers(settings: Settings, *, running: bool) -> list[DoctorFinding]:
     checks: list[tuple[str, ServerCheck]] = [
         ("postgres", database),
         ("postgres servers", postgres_servers),
+        ("replica reads", replica_reads),
         ("redis", redis),
     ]
     if running:

@@ -21,6 +21,7 @@ from engine.store import redis as redis_store
 from engine.store.database_errors import BehindPooler, DatabaseError, DatabaseUnavailable
 from engine.store.migrate import MigrationError, migrate
 from engine.store.postgres import connect
+from engine.store.replica_pool import StrangerReplica, refuse_strangers
 from mta.outbound.source_ips.addresses import check_sources
 from ops.host.cluster_check import ClusterMismatch, agree
 from ops.host.process_specs import runs_local_peers
@@ -55,6 +56,10 @@ async def _database(settings: Settings) -> dict[str, Any]:
     await patiently(lambda: _migrate(settings))
     for sentence in await patiently(lambda: agree(settings)):
         _say(sentence)
+    try:
+        await patiently(lambda: refuse_strangers(settings))
+    except StrangerReplica as error:
+        raise NotPrepared(str(error)) from None
     await patiently(lambda: _follow_clock(settings))
     return {}
 

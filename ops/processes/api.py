@@ -27,6 +27,7 @@ from engine.base import logs, scheduling
 from engine.base.settings import Settings, is_small, load, variable
 from engine.store import large_mail, migrate, socket_activation
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.replica_pool import StrangerReplica, refuse_strangers
 from ops.host import launch, sockets
 
 CONNECTIONS = 10_000  # per worker at once; Granian's default is the backlog, which live tails alone would fill
@@ -102,7 +103,7 @@ def main() -> int:
     try:
         asyncio.run(_check_schema(settings))
         listener = _listener(settings)
-    except (sockets.PortTaken, socket_activation.WrongSockets, migrate.MigrationError) as error:
+    except (sockets.PortTaken, socket_activation.WrongSockets, migrate.MigrationError, StrangerReplica) as error:
         print(error, file=sys.stderr)
         return 1
     options: dict[str, Any] = {
@@ -143,10 +144,13 @@ async def _serve_here(listener: socket.socket, options: dict[str, Any], drain_s:
 
 
 async def _check_schema(settings: Settings) -> None:
-    """Raise MigrationError if the schema is outdated; Granian would restart workers that check it in a loop."""
+    """Raise MigrationError if the schema is outdated, StrangerReplica for a replica of another system; Granian would
+    restart workers that check it in a loop.
+    """
     with suppress(DatabaseUnavailable, OSError):  # the workers wait until the database is available
         if settings.database_url is not None:
             await migrate.require_at(settings.database_url)
+            await refuse_strangers(settings)
 
 
 def _listener(settings: Settings) -> socket.socket:

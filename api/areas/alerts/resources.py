@@ -165,6 +165,7 @@ OPERATIONS = (
         _KEYS,
         page=ids.Kind.ALERT_EVENT,
         note="They stay as long as the account's records do, also when their rule is deleted.",
+        lagging=True,
     ),
     Operation(
         "GET",
@@ -173,6 +174,7 @@ OPERATIONS = (
         "List alert rules with their state, and the kinds that there are",
         _KEYS,
         page=ids.Kind.ALERT_RULE,
+        lagging=True,
     ),
     Operation(
         "POST",

@@ -228,9 +228,15 @@ OPERATIONS = (
         "Read delivery rates and times by domain or tag",
         _KEYS,
         refusals=(ErrorType.PLAN_LIMIT_REACHED,),
+        lagging=True,
     ),
     Operation(
-        "GET", "/v1/analytics/providers", read_providers, "Read how mail arrives at each mailbox provider", _KEYS
+        "GET",
+        "/v1/analytics/providers",
+        read_providers,
+        "Read how mail arrives at each mailbox provider",
+        _KEYS,
+        lagging=True,
     ),
     Operation(
         "GET",
@@ -239,6 +245,7 @@ OPERATIONS = (
         "Read why deliveries waited",
         _KEYS,
         refusals=(ErrorType.PLAN_LIMIT_REACHED,),
+        lagging=True,
     ),
     Operation(
         "GET",
@@ -248,8 +255,15 @@ OPERATIONS = (
         _KEYS,
         limited_keys=LimitedKeys.OWN_DOMAINS,
         refusals=(ErrorType.NOT_FOUND,),
+        lagging=True,
     ),
     Operation(
-        "GET", "/v1/analytics/tls", read_tls, "Summarise TLS reports by policy", _KEYS, refusals=(ErrorType.NOT_FOUND,)
+        "GET",
+        "/v1/analytics/tls",
+        read_tls,
+        "Summarise TLS reports by policy",
+        _KEYS,
+        refusals=(ErrorType.NOT_FOUND,),
+        lagging=True,
     ),
 )

@@ -138,7 +138,14 @@ _KEYS = Area("API keys", reads=("account:read",), limited_keys=LimitedKeys.WHOLE
 _ADMINS = Area("API keys", access=Access.SESSION, role=Role.ADMIN, id_of=ids.Kind.API_KEY)
 OPERATIONS = (
     Operation(
-        "GET", "/v1/api-keys", list_keys, "List API keys", _KEYS, page=ids.Kind.API_KEY, refusals=(ErrorType.NOT_FOUND,)
+        "GET",
+        "/v1/api-keys",
+        list_keys,
+        "List API keys",
+        _KEYS,
+        page=ids.Kind.API_KEY,
+        refusals=(ErrorType.NOT_FOUND,),
+        lagging=True,
     ),
     Operation(
         "POST",

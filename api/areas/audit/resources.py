@@ -150,7 +150,7 @@ def _hex(digest: bytes | None) -> str | None:
 _KEYS = Area("Audit", reads=("messages:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 _KEYS_ACCOUNT = Area("Account", reads=("account:read",), limited_keys=LimitedKeys.FREE)
 OPERATIONS = (
-    Operation("GET", "/v1/audit/events", list_events, "List the account log, newest first", _KEYS),
+    Operation("GET", "/v1/audit/events", list_events, "List the account log, newest first", _KEYS, lagging=True),
     Operation(
         "GET",
         "/v1/audit/export",
@@ -159,6 +159,7 @@ OPERATIONS = (
         _KEYS,
         reply=ExportRecord,
         reply_type=NDJSON,
+        lagging=True,
     ),
     Operation(
         "GET", "/v1/audit/verify", verify, "Verify the hash chain of the account log", _KEYS, deadline_s=DEADLINE_S

@@ -164,6 +164,7 @@ OPERATIONS = (
         list_history,
         "List the billing history, oldest first, with the verification of its hash chain",
         _KEYS,
+        lagging=True,
     ),
     Operation(
         "GET",
@@ -173,6 +174,7 @@ OPERATIONS = (
         _KEYS,
         page=ids.Kind.INVOICE,
         query=InvoicesQuery,
+        lagging=True,
     ),
     Operation(
         "GET",

@@ -129,8 +129,9 @@ OPERATIONS = (
         "List bounces",
         _KEYS,
         note=("Deliveries that were rejected permanently or given up, newest first, as long as their events are kept."),
+        lagging=True,
     ),
-    Operation("GET", "/v1/bounces/classes", count_classes, "Count bounces by class", _KEYS),
+    Operation("GET", "/v1/bounces/classes", count_classes, "Count bounces by class", _KEYS, lagging=True),
     Operation(
         "GET",
         "/v1/bounces/{address}",

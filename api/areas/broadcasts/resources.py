@@ -161,7 +161,9 @@ _KEYS = Area(
     id_of=ids.Kind.BROADCAST,
 )
 OPERATIONS = (
-    Operation("GET", "/v1/broadcasts", list_broadcasts, "List broadcasts", _KEYS, page=ids.Kind.BROADCAST),
+    Operation(
+        "GET", "/v1/broadcasts", list_broadcasts, "List broadcasts", _KEYS, page=ids.Kind.BROADCAST, lagging=True
+    ),
     Operation(
         "POST",
         "/v1/broadcasts",

@@ -269,7 +269,7 @@ def _operation(method: str, path: str, handler: Any, summary: str, area: Area, *
 OPERATIONS = (
     _operation(
         "GET", "/messages/outbound", search_messages, "Search messages as Postmark's `GET /messages/outbound`", _SENT,
-        note=_SEARCH_NOTE,
+        note=_SEARCH_NOTE, lagging=True,
     ),
     _operation(
         "GET", "/messages/outbound/{id}/details", read_message,
@@ -280,7 +280,8 @@ OPERATIONS = (
         "Read the source of a message as Postmark's `GET /messages/outbound/{id}/dump`", _SENT,
     ),
     _operation(
-        "GET", "/bounces", search_bounces, "Search bounces as Postmark's `GET /bounces`", _SENT, note=_SEARCH_NOTE
+        "GET", "/bounces", search_bounces, "Search bounces as Postmark's `GET /bounces`", _SENT, note=_SEARCH_NOTE,
+        lagging=True,
     ),
     _operation("GET", "/bounces/{bounceId}", read_bounce, "Read a bounce as Postmark's `GET /bounces/{id}`", _SENT),
     _operation(
@@ -295,6 +296,6 @@ OPERATIONS = (
     _operation(
         "GET", "/message-streams/{stream}/suppressions/dump", dump_suppressions,
         "List the suppressed addresses as Postmark's `GET /message-streams/{stream}/suppressions/dump`", _SUPPRESSED,
-        reply=PostmarkSuppressions,
+        reply=PostmarkSuppressions, lagging=True,
     ),
 )  # fmt: skip

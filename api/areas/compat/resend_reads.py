@@ -169,14 +169,19 @@ _DOMAINS: Final = Area(
 )
 
 
-def _operation(method: str, path: str, handler: Any, summary: str, area: Area, *refusals: ErrorType) -> Operation:
+def _operation(
+    method: str, path: str, handler: Any, summary: str, area: Area, *refusals: ErrorType, lagging: bool = False
+) -> Operation:
     return Operation(
-        method, f"{RESEND_PATH}{path}", handler, summary, area, note=_NOTE, errors=RESEND_ERRORS, refusals=refusals
-    )
+        method, f"{RESEND_PATH}{path}", handler, summary, area, note=_NOTE, errors=RESEND_ERRORS, refusals=refusals,
+        lagging=lagging,
+    )  # fmt: skip
 
 
 OPERATIONS = (
-    _operation("GET", "/emails", list_messages, "List messages in the form of Resend's `GET /emails`", _SENT),
+    _operation(
+        "GET", "/emails", list_messages, "List messages in the form of Resend's `GET /emails`", _SENT, lagging=True
+    ),
     _operation("GET", "/emails/{id}", read_message, "Read a message in the form of Resend's `GET /emails/{id}`", _SENT),
     _operation(
         "PATCH", "/emails/{id}", change_message,

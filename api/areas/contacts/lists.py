@@ -112,7 +112,14 @@ _KEYS = Area(
 )
 OPERATIONS = (
     Operation(
-        "GET", "/v1/lists", list_lists, "List contact lists", _KEYS, page=ids.Kind.LIST, limited_keys=LimitedKeys.FREE
+        "GET",
+        "/v1/lists",
+        list_lists,
+        "List contact lists",
+        _KEYS,
+        page=ids.Kind.LIST,
+        limited_keys=LimitedKeys.FREE,
+        lagging=True,
     ),
     Operation(
         "POST",

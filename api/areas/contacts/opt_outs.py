@@ -116,6 +116,7 @@ OPERATIONS = (
         note="Broadcasts to the list leave them out, whether they are on the list or not; all other mail reaches them.",
         limited_keys=LimitedKeys.FREE,
         refusals=(ErrorType.NOT_FOUND,),
+        lagging=True,
     ),
     Operation(
         "POST",
@@ -147,6 +148,7 @@ OPERATIONS = (
         reply_type="application/x-ndjson",
         other_reply_types=("text/csv",),
         refusals=(ErrorType.NOT_FOUND,),
+        lagging=True,
     ),
     Operation(
         "DELETE",

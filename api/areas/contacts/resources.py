@@ -201,6 +201,7 @@ OPERATIONS = (
         page=ids.Kind.CONTACT,
         limited_keys=LimitedKeys.FREE,
         refusals=(ErrorType.NOT_FOUND, ErrorType.INVALID_ADDRESS),
+        lagging=True,
     ),
     Operation(
         "POST",

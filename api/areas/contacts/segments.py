@@ -101,7 +101,7 @@ _KEYS = Area(
     id_of=ids.Kind.SEGMENT,
 )
 OPERATIONS = (
-    Operation("GET", "/v1/segments", list_segments, "List segments", _KEYS, page=ids.Kind.SEGMENT),
+    Operation("GET", "/v1/segments", list_segments, "List segments", _KEYS, page=ids.Kind.SEGMENT, lagging=True),
     Operation(
         "POST",
         "/v1/segments",

@@ -214,6 +214,7 @@ OPERATIONS = (
         page=ids.Kind.DOMAIN,
         query=DomainsQuery,
         limited_keys=LimitedKeys.OWN,
+        lagging=True,
     ),
     Operation("GET", "/v1/domains/{id}", read_domain, "Read a sending domain", _KEYS, limited_keys=LimitedKeys.OWN),
     Operation(

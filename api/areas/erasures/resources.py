@@ -61,7 +61,15 @@ OPERATIONS = (
         refusals=(ErrorType.INVALID_ADDRESS, ErrorType.INVALID_STATE),
         open_to_suspended=True,
     ),
-    Operation("GET", "/v1/erasures", list_erasures, "List erasures, newest first", _ADMINS, page=ids.Kind.ERASURE),
+    Operation(
+        "GET",
+        "/v1/erasures",
+        list_erasures,
+        "List erasures, newest first",
+        _ADMINS,
+        page=ids.Kind.ERASURE,
+        lagging=True,
+    ),
     Operation(
         "GET", "/v1/erasures/{id}", read, "Read the receipt of an erasure", _ADMINS, refusals=(ErrorType.NOT_FOUND,)
     ),

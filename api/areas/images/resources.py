@@ -56,7 +56,7 @@ _KEYS = Area(
     id_of=ids.Kind.IMAGE,
 )
 OPERATIONS = (
-    Operation("GET", "/v1/images", list_images, "List images", _KEYS, page=ids.Kind.IMAGE),
+    Operation("GET", "/v1/images", list_images, "List images", _KEYS, page=ids.Kind.IMAGE, lagging=True),
     Operation(
         "POST",
         "/v1/images",

@@ -118,7 +118,13 @@ OPERATIONS = (
         ),
     ),
     Operation(
-        "GET", "/v1/inbound/addresses", list_addresses, "List claimed addresses", _KEYS, page=ids.Kind.INBOUND_ADDRESS
+        "GET",
+        "/v1/inbound/addresses",
+        list_addresses,
+        "List claimed addresses",
+        _KEYS,
+        page=ids.Kind.INBOUND_ADDRESS,
+        lagging=True,
     ),
     Operation(
         "GET", "/v1/inbound/addresses/{id}", read, "Read a claimed address with its number of unread messages", _KEYS

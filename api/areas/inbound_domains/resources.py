@@ -115,6 +115,7 @@ OPERATIONS = (
         "List domains with the MX record to publish, and the managed receiving domain",
         _KEYS,
         page=ids.Kind.DOMAIN,
+        lagging=True,
     ),
     Operation(
         "GET",

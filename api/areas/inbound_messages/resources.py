@@ -142,6 +142,7 @@ OPERATIONS = (
         note="Newest first. `nextCursor` is given on the last page too: stop when `hasMore` is false. `search` and "
         "`body` read messages one by one; narrow them by time or address in a large mailbox. To miss no message, "
         "follow `inbound.received` in `GET /v1/events?after=`: the log has no gaps, while the clocks of hosts differ.",
+        lagging=True,
     ),
     Operation(
         "GET",
@@ -150,6 +151,7 @@ OPERATIONS = (
         "Count received messages",
         _KEYS,
         note="The filters of the list; `limit` and `before` are accepted and ignored. The count is exact.",
+        lagging=True,
     ),
     Operation(
         "GET",

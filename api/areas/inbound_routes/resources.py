@@ -145,7 +145,15 @@ OPERATIONS = (
         also=(200,),
         refusals=(*_REFUSALS, ErrorType.DOMAIN_NOT_VERIFIED, ErrorType.CONFLICT),
     ),
-    Operation("GET", "/v1/inbound/routes", list_routes, "List inbound routes", _KEYS, page=ids.Kind.INBOUND_ROUTE),
+    Operation(
+        "GET",
+        "/v1/inbound/routes",
+        list_routes,
+        "List inbound routes",
+        _KEYS,
+        page=ids.Kind.INBOUND_ROUTE,
+        lagging=True,
+    ),
     Operation("GET", "/v1/inbound/routes/{id}", read, "Read an inbound route", _KEYS),
     Operation("PATCH", "/v1/inbound/routes/{id}", change, "Change an inbound route", _KEYS, refusals=_REFUSALS),
     Operation(

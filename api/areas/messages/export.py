@@ -76,5 +76,6 @@ OPERATIONS = (
         reply_type="application/x-ndjson",
         other_reply_types=("text/csv",),
         refusals=(ErrorType.NOT_FOUND,),
+        lagging=True,
     ),
 )

@@ -263,6 +263,7 @@ OPERATIONS = (
         "usually some milliseconds and at most 15 seconds later, so a new one may appear below another that was listed "
         "before. To miss no message, follow `GET /v1/events?after=` or `GET /v1/messages/tail`: the log has no gaps.",
         refusals=(ErrorType.NOT_FOUND,),
+        lagging=True,
     ),
     Operation(
         "GET",

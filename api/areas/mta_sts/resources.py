@@ -81,7 +81,15 @@ _KEYS = Area(
     limited_keys=LimitedKeys.OWN,
 )
 OPERATIONS = (
-    Operation("GET", "/v1/inbound/mta-sts", list_policies, "List hosted MTA-STS policies", _KEYS, page=ids.Kind.DOMAIN),
+    Operation(
+        "GET",
+        "/v1/inbound/mta-sts",
+        list_policies,
+        "List hosted MTA-STS policies",
+        _KEYS,
+        page=ids.Kind.DOMAIN,
+        lagging=True,
+    ),
     Operation(
         "PUT",
         "/v1/inbound/mta-sts/{domain}",

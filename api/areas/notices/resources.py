@@ -47,6 +47,7 @@ OPERATIONS = (
         note="An extra beyond the contract. Notices are derived from the present state: alerts that fire, webhook "
         "endpoints that fail or are disabled, domains that are no longer verified, broadcasts in review, paused or "
         "stopped in the last 7 days, and limits that are used to 80% or reached. A notice goes when its reason does.",
+        lagging=True,
     ),
     Operation(
         "POST",

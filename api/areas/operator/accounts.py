@@ -65,7 +65,13 @@ def _figures(caps: AgreedCapsChange | UnsetType) -> dict[str, int | None]:
 
 OPERATIONS = (
     Operation(
-        "GET", "/v1/operator/accounts", search, "Search accounts, or list the newest", OPERATORS, page=ids.Kind.ACCOUNT
+        "GET",
+        "/v1/operator/accounts",
+        search,
+        "Search accounts, or list the newest",
+        OPERATORS,
+        page=ids.Kind.ACCOUNT,
+        lagging=True,
     ),
     Operation(
         "GET",

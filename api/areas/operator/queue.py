@@ -80,8 +80,9 @@ OPERATIONS = (
         "Show pending deliveries by domain, site, account or shard, and the holds",
         OPERATORS,
         deadline_s=DEADLINE_S,
+        lagging=True,
     ),
-    Operation("GET", "/v1/operator/queue/held", list_held, "List the deliveries under holds", OPERATORS),
+    Operation("GET", "/v1/operator/queue/held", list_held, "List the deliveries under holds", OPERATORS, lagging=True),
     Operation(
         "POST",
         "/v1/operator/queue/suspend",

@@ -38,6 +38,7 @@ OPERATIONS = (
         "List the broadcasts that wait for review",
         OPERATORS,
         deadline_s=30.0,
+        lagging=True,
     ),
     Operation(
         "GET",

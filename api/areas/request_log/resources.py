@@ -63,5 +63,6 @@ OPERATIONS = (
         "mistakes: a crash of the service may lose the last second of it, and a flood of requests is "
         "recorded in part. Requests are listed by the time of their answer, newest first, so one may "
         "appear below another that was listed before.",
+        lagging=True,
     ),
 )

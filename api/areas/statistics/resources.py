@@ -125,6 +125,13 @@ def _midnight(day: date) -> str:
 _KEYS = Area("Messages", reads=("messages:read",), limited_keys=LimitedKeys.OWN)
 _KEYS_ACCOUNT = Area("Account", reads=("account:read",), limited_keys=LimitedKeys.WHOLE_ACCOUNT)
 OPERATIONS = (
-    Operation("GET", "/v1/stats/messages", read_message_stats, "Count messages by day or hour, and status", _KEYS),
-    Operation("GET", "/v1/usage", read_usage, "Read the usage of a month, by day", _KEYS_ACCOUNT),
+    Operation(
+        "GET",
+        "/v1/stats/messages",
+        read_message_stats,
+        "Count messages by day or hour, and status",
+        _KEYS,
+        lagging=True,
+    ),
+    Operation("GET", "/v1/usage", read_usage, "Read the usage of a month, by day", _KEYS_ACCOUNT, lagging=True),
 )

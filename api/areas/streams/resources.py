@@ -88,7 +88,7 @@ _KEYS = Area(
     owner_check=owner_checks.stream,
 )
 OPERATIONS = (
-    Operation("GET", "/v1/streams", list_streams, "List streams", _KEYS),
+    Operation("GET", "/v1/streams", list_streams, "List streams", _KEYS, lagging=True),
     Operation(
         "POST",
         "/v1/streams",

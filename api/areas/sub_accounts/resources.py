@@ -70,7 +70,9 @@ def _shown(row: SubAccountRow) -> SubAccount:
 
 _ADMINS = Area("Sub-accounts", access=Access.SESSION, role=Role.ADMIN, id_of=ids.Kind.ACCOUNT, noun="sub-account")
 OPERATIONS = (
-    Operation("GET", "/v1/sub-accounts", list_sub_accounts, "List sub-accounts", _ADMINS, page=ids.Kind.ACCOUNT),
+    Operation(
+        "GET", "/v1/sub-accounts", list_sub_accounts, "List sub-accounts", _ADMINS, page=ids.Kind.ACCOUNT, lagging=True
+    ),
     Operation(
         "POST",
         "/v1/sub-accounts",

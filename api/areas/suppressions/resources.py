@@ -181,7 +181,7 @@ _KEYS = Area(
     "Suppressions", reads=("suppressions:read",), writes=("suppressions:write",), limited_keys=LimitedKeys.WHOLE_ACCOUNT
 )
 OPERATIONS = (
-    Operation("GET", "/v1/suppressions", list_suppressions, "List suppressed addresses", _KEYS),
+    Operation("GET", "/v1/suppressions", list_suppressions, "List suppressed addresses", _KEYS, lagging=True),
     Operation(
         "POST",
         "/v1/suppressions",
@@ -219,6 +219,7 @@ OPERATIONS = (
         reply=Suppression,
         reply_type="application/x-ndjson",
         other_reply_types=("text/csv",),
+        lagging=True,
     ),
     Operation("GET", "/v1/suppressions/{address}", read_suppression, "Read the suppression of an address", _KEYS),
     Operation(

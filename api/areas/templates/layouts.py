@@ -137,7 +137,7 @@ def _layout(opened: OpenedLayout) -> Layout:
 
 _KEYS = Area("Templates", reads=("templates:read",), writes=("templates:write",), limited_keys=LimitedKeys.FREE)
 OPERATIONS = (
-    Operation("GET", "/v1/layouts", list_layouts, "List layouts", _KEYS),
+    Operation("GET", "/v1/layouts", list_layouts, "List layouts", _KEYS, lagging=True),
     Operation(
         "POST",
         "/v1/layouts",

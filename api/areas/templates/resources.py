@@ -296,7 +296,7 @@ def _version(row: VersionListRow) -> TemplateVersion:
 
 _KEYS = Area("Templates", reads=("templates:read",), writes=("templates:write",), limited_keys=LimitedKeys.FREE)
 OPERATIONS = (
-    Operation("GET", "/v1/templates", list_templates, "List templates", _KEYS),
+    Operation("GET", "/v1/templates", list_templates, "List templates", _KEYS, lagging=True),
     Operation(
         "POST",
         "/v1/templates",
@@ -338,7 +338,12 @@ OPERATIONS = (
         limited_keys=LimitedKeys.WHOLE_ACCOUNT,
     ),
     Operation(
-        "GET", "/v1/templates/{id}/versions", list_versions, "List a template's versions with their content", _KEYS
+        "GET",
+        "/v1/templates/{id}/versions",
+        list_versions,
+        "List a template's versions with their content",
+        _KEYS,
+        lagging=True,
     ),
     Operation(
         "POST",

@@ -65,7 +65,9 @@ def _view(call: Call, row: ViewRow) -> SavedView:
 
 _PEOPLE = Area("Account", access=Access.SESSION, id_of=ids.Kind.VIEW)
 OPERATIONS = (
-    Operation("GET", "/v1/views", list_views, "List saved views", _PEOPLE, note="An extra beyond the contract."),
+    Operation(
+        "GET", "/v1/views", list_views, "List saved views", _PEOPLE, note="An extra beyond the contract.", lagging=True
+    ),
     Operation(
         "POST",
         "/v1/views",

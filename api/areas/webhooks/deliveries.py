@@ -160,6 +160,7 @@ OPERATIONS = (
         "stored, so a new one may appear below another that was listed before. To miss no event, follow "
         "`GET /v1/events?after=`: the log has no gaps. A page that is filtered by `state` or `type` looks at "
         f"{deliveries.MAX_SCANNED} deliveries, so it may be short, even empty, while `nextCursor` is not null.",
+        lagging=True,
     ),
     Operation(
         "GET",

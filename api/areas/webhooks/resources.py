@@ -216,7 +216,9 @@ OPERATIONS = (
         also=(200,),
         refusals=(ErrorType.PLAN_LIMIT_REACHED, ErrorType.NOT_FOUND),
     ),
-    Operation("GET", "/v1/webhooks", list_webhooks, "List webhook endpoints", _KEYS, page=ids.Kind.WEBHOOK),
+    Operation(
+        "GET", "/v1/webhooks", list_webhooks, "List webhook endpoints", _KEYS, page=ids.Kind.WEBHOOK, lagging=True
+    ),
     Operation("GET", "/v1/webhooks/{id}", read, "Read a webhook endpoint", _KEYS),
     Operation("PATCH", "/v1/webhooks/{id}", change, "Change a webhook endpoint", _KEYS, refusals=(ErrorType.CONFLICT,)),
     Operation("DELETE", "/v1/webhooks/{id}", remove, "Remove a webhook endpoint", _KEYS),

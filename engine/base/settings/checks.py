@@ -22,7 +22,7 @@ _MINIMUM: dict[str, float] = {
     "max_request_bytes": 64 * 1024, "max_inflight_bytes": MEBIBYTE, "body_deadline_s": 1,
     "body_min_bytes_per_s": 0, "request_rate": 0, "unauthenticated_rate": 1, "sign_in_rate": 1, "shards": 1,
     "lease_s": 1, "fresh_due_s": 0.5, "split_rate": 0, "split_share": 0, "split_after_s": 0, "merge_after_s": 0,
-    "balance_rate": 0, "balance_after_s": 0,
+    "balance_rate": 0, "balance_after_s": 0, "read_lag_s": 2,
     "site_connections": 1, "messages_per_connection": 1, "mta_active_limit": 10, "mta_connections": 1,
     "relay_workers": 0, "relay_sessions": 1, "relay_sessions_each": 1, "relay_idle_s": 1, "relay_login_s": 1,
     "relay_session_s": 1, "relay_login_delay_s": 0,
@@ -46,6 +46,7 @@ def check(settings: Settings) -> None:
             raise BadSetting(f"{variable(field)} is {getattr(settings, field)}; it must be at least {minimum:g}")
     for field, schemes in (
         ("database_url", ("postgresql", "postgres")),
+        ("database_read_url", ("postgresql", "postgres")),
         ("public_url", ("http", "https")),
         ("cloudflare_url", ("http", "https")),
         ("rspamd_url", ("http", "https")),
@@ -55,6 +56,7 @@ def check(settings: Settings) -> None:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
     _check_processes(settings)
     _check_login(settings)
+    _check_replicas(settings)
     _check_redis(settings)
     _check_incoming_mail(settings)
     _check_names(settings)
@@ -137,11 +139,25 @@ def _check_processes(settings: Settings) -> None:
 
 
 def _check_login(settings: Settings) -> None:
-    stray = server_url.unescaped(settings.database_url or "")
-    if stray:
+    for name, url in (("database_url", settings.database_url), ("database_read_url", settings.database_read_url)):
+        stray = server_url.unescaped(url or "")
+        if stray:
+            raise BadSetting(
+                f"{variable(name)} has {stray} in its user name or password; percent-encode it: write"
+                f" %{ord(stray):02X} instead"
+            )
+
+
+def _check_replicas(settings: Settings) -> None:
+    if settings.database_read_url is None:
+        return
+    parts = server_url.split(settings.database_read_url)
+    if not parts.hosts and "host=" not in parts.query:
+        raise BadSetting(f"{variable('database_read_url')} must name the hosts of the replicas")
+    if settings.database_url is None:
         raise BadSetting(
-            f"{variable('database_url')} has {stray} in its user name or password; percent-encode it: write"
-            f" %{ord(stray):02X} instead"
+            f"{variable('database_read_url')} is set without {variable('database_url')}, but the embedded server has "
+            "no replicas; unset it, or set both"
         )
 
 

@@ -18,8 +18,8 @@ PROCESSES = ("api", "relay", "mx", "mta", "worker")
 # Masked wherever settings are shown.
 SECRETS = frozenset(
     {
-        "key_pepper", "key_pepper_previous", "database_url", "redis_url", "idp_client_secret", "payprov_secret",
-        "stripe_key", "stripe_webhook_secret",
+        "key_pepper", "key_pepper_previous", "database_url", "database_read_url", "redis_url", "idp_client_secret",
+        "payprov_secret", "stripe_key", "stripe_webhook_secret",
     }
 )  # fmt: skip
 
@@ -47,6 +47,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     database_url: str | None = None
     """all: URL of PostgreSQL, `postgresql://…`; may name several hosts; unset: an embedded server under the state
     folder."""
+    database_read_url: str | None = None
+    """api: URL of one or more streaming replicas of that PostgreSQL, each named itself; lists, searches, statistics and
+    exports are read there. Unset: everything is read from the primary."""
+    read_lag_s: float = 5.0
+    """api: Maximum time by which a replica may lag; one that lags more gets no reads."""
     redis_url: str | None = None
     """all: URL of Redis or Valkey, `redis://…`, `rediss://…`, `redis+cluster://…` or `unix://…`; unset: an embedded
     server under the state folder."""

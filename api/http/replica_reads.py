@@ -1,0 +1,92 @@
+"""Send operations that tolerate lag to a replica, except for callers whose last write it does not show yet."""
+
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import structlog
+from msgspec import structs
+
+from api.http.operation import Call
+from api.http.services import ApiServices
+from engine.base import clock, ids
+from engine.base.errors import Refusal
+from engine.store import metrics
+from engine.store.database_errors import DatabaseError
+from engine.store.deadlines import within
+from engine.store.last_writes import LastWrites
+from engine.store.replica_pool import ReplicaPool
+from engine.store.replicas import Replicas
+
+KEPT_LAGS: Final = 4  # a replica that gets reads lags once at most, and is asked every half second
+
+CLOCKS_DIFFER_S: Final = 5.0  # at most, those of two hosts of the API
+
+_log = structlog.get_logger("replica")
+
+
+class ReplicaReads:
+    """Where the reads of one process go; lives as long as the process."""
+
+    def __init__(self, replicas: Replicas, writes: LastWrites) -> None:
+        self._replicas = replicas
+        self._writes = writes
+
+    @classmethod
+    def of(cls, services: ApiServices) -> "ReplicaReads | None":
+        """Return the reads of a process with these services; None without replicas."""
+        if services.replicas is None:
+            return None
+        return cls(services.replicas, LastWrites(services.redis, services.settings.read_lag_s * KEPT_LAGS))
+
+    async def wrote(self, call: Call) -> None:
+        """Note that the caller may have written; called before the response of every operation that is no GET."""
+        if call.credential is not None:
+            await self._writes.note(call.credential)
+
+    async def answer(self, call: Call, handle: Callable[[], Awaitable[Any]], deadline_s: float) -> Any:
+        """Return what `handle` answers, on a replica if one may serve the caller, else on the primary.
+
+        A failure on the replica, and a refusal, which may be due to its lag, are repeated on the primary. The replica
+        has half of the time limit, and the primary then has all of it.
+        """
+        pool = await self._pool_for(call)
+        if pool is not None:
+            primary = call.services
+            call.services = structs.replace(primary, pool=pool)
+            try:
+                with within(deadline_s / 2):
+                    answer = await handle()
+            except (Refusal, DatabaseError, OSError) as error:
+                _log.info("operation repeated on the primary", request=call.request.context.id, error=repr(error))
+                metrics.TALLY.add(metrics.LAGGING_READS, "repeated")
+                call.services, call.status, call.cookies, call.headers = primary, None, (), ()
+            else:
+                metrics.TALLY.add(metrics.LAGGING_READS, "replica")
+                return answer
+        with within(deadline_s):
+            return await handle()
+
+    async def _pool_for(self, call: Call) -> ReplicaPool | None:
+        """Return the pool of a replica that shows everything that the caller wrote; None if there is none."""
+        if not self._replicas.any_able:
+            return self._on_primary("lag")
+        last = None if call.credential is None else await self._writes.last(call.credential)
+        if last is None:
+            return self._on_primary("redis")
+        return self._replicas.choose(since=max(last, _made(call))) or self._on_primary("written")
+
+    @staticmethod
+    def _on_primary(why: str) -> ReplicaPool | None:
+        metrics.TALLY.add(metrics.LAGGING_READS, why)
+        return None
+
+
+def _made(call: Call) -> float:
+    """Return the monotonic time at which the session or key was made, at the latest: a write without a credential."""
+    made = call.signed_in.session_id if call.signed_in is not None else call.caller.id if call.caller else None
+    if made is None:
+        return math.inf
+    age_s = clock.now().timestamp() - ids.milliseconds_of(made) / 1000
+    return time.monotonic() - age_s + CLOCKS_DIFFER_S

@@ -1,0 +1,187 @@
+"""Open sessions on a replica, and lend them as a pool whose statements are repeated on the primary if they fail."""
+
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import structlog
+from msgspec import Struct
+
+from engine.base.settings import Settings, variable
+from engine.store import metrics
+from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, DatabaseUnavailable, SessionLost, translated
+from engine.store.postgres import (
+    ACQUIRE_TIMEOUT_S,
+    IDLE_S,
+    DatabaseSession,
+    SessionPool,
+    connect,
+    pool_options,
+    session_settings,
+)
+from engine.store.postgres_hosts import Host, hosts_of, keep_alive, url_without_hosts
+from engine.store.queries import Queries
+
+MAX_SESSIONS = 10  # of one process on one replica, as on the primary
+# Replaying a lock of the primary, such as that of a migration, makes reads of the table wait.
+LOCK_TIMEOUT_S = 1
+
+_log = structlog.get_logger("replica")
+
+_SQL = Queries.beside(__file__, "replicas.sql")
+
+
+class ServerIdentity(Struct, frozen=True):
+    """The database system that a server belongs to, and the time of its start."""
+
+    system: int
+    started_at: datetime
+
+
+IDENTITY = _SQL.rows("server_identity", ServerIdentity)
+
+
+class NotAReplica(SessionLost):
+    """The server accepts writes, or a name of the URL leads to another server than before."""
+
+
+class StrangerReplica(DatabaseError):  # noqa: N818 - named for what it says
+    """The server has another history than the primary, as the replica of another installation."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(
+            f"{':'.join(host)} of {variable('database_read_url')} belongs to another database system than the "
+            f"primary. Name a streaming replica of {variable('database_url')}."
+        )
+
+
+class ReplicaPool(SessionPool):
+    """The sessions of a process on one replica. A single statement that fails there is repeated on the primary.
+
+    Errors inside `acquire()` are the caller's: `api.http.replica_reads` repeats the whole operation.
+    """
+
+    primary: asyncpg.Pool
+
+    async def fetch(self, query: str, *args: Any, **options: Any) -> list[Any]:
+        """Return all rows."""
+        rows: list[Any] = await self._read("fetch", query, *args, **options)
+        return rows
+
+    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
+        """Return the first row."""
+        return await self._read("fetchrow", query, *args, **options)
+
+    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
+        """Return one value of the first row."""
+        return await self._read("fetchval", query, *args, **options)
+
+    async def _read(self, method: str, query: str, *args: Any, **options: Any) -> Any:
+        try:
+            return await getattr(super(), method)(query, *args, **options)
+        except DatabaseError as error:
+            _log.info("read repeated on the primary", error=repr(error))
+            metrics.TALLY.add(metrics.LAGGING_READS, "repeated")
+            return await getattr(self.primary, method)(query, *args, **options)
+
+
+async def open_session(database_url: str, host: Host, *, timeout_s: float) -> DatabaseSession:
+    """Open a single session on the replica `host`. Raises DatabaseError."""
+    opened = await open_any(database_url, host, timeout_s=timeout_s)
+    try:
+        _require_standby(opened, host)
+    except NotAReplica:
+        opened.terminate()
+        raise
+    return opened
+
+
+async def open_any(database_url: str, host: Host, *, timeout_s: float) -> DatabaseSession:
+    """Open a single session on a server of the URL, whether it is a replica or not. Raises DatabaseError."""
+    try:
+        return await _connect(
+            database_url,
+            host,
+            timeout=timeout_s,
+            command_timeout=timeout_s,
+            connection_class=DatabaseSession,
+            server_settings=_settings("replica lag"),
+        )
+    except DRIVER_ERRORS as error:
+        raise translated(error) from error
+
+
+async def refuse_strangers(settings: Settings) -> None:
+    """Raise StrangerReplica if a replica of the settings is of another database system than the primary.
+
+    Servers that do not answer are left to the processes, which read from the primary meanwhile.
+    """
+    if settings.database_url is None or settings.database_read_url is None:
+        return
+    primary = await connect(settings.database_url, name="replicas")
+    try:
+        own = await IDENTITY.first(primary)
+    finally:
+        primary.terminate()
+    for host in hosts_of(settings.database_read_url):
+        with suppress(DatabaseUnavailable):
+            session = await open_any(settings.database_read_url, host, timeout_s=ACQUIRE_TIMEOUT_S)
+            found = await IDENTITY.first(session)
+            session.terminate()
+            if own is not None and found is not None and found.system != own.system:
+                raise StrangerReplica(host)
+
+
+async def open_replica_pool(
+    database_url: str, host: Host, server: ServerIdentity, primary: asyncpg.Pool
+) -> ReplicaPool:
+    """Return a pool without sessions yet, all of which will be on `server`: a name may lead to several servers, and
+    only this one's lag is known.
+    """
+
+    async def session(*_: object, **options: Any) -> DatabaseSession:
+        opened = await _connect(database_url, host, **options)
+        try:
+            _require_standby(opened, host)
+            if await IDENTITY.first(opened) != server:
+                raise NotAReplica(f"{':'.join(host)} is another server than before")
+        except BaseException:
+            opened.terminate()
+            raise
+        return opened
+
+    pool = ReplicaPool(
+        database_url,
+        connect=session,
+        min_size=0,
+        max_size=MAX_SESSIONS,
+        **pool_options(IDLE_S, _settings("api replica")),
+    )
+    pool.primary = primary
+    await pool
+    return pool
+
+
+def _settings(name: str) -> dict[str, str]:
+    return session_settings(name) | {"lock_timeout": f"{LOCK_TIMEOUT_S}s", "default_transaction_read_only": "on"}
+
+
+async def _connect(
+    database_url: str, host: Host, *, timeout: float = ACQUIRE_TIMEOUT_S, **options: Any
+) -> DatabaseSession:
+    session = await asyncpg.connect(
+        url_without_hosts(database_url),
+        host=host[0],
+        port=host[1],
+        timeout=timeout,
+        **options | {"target_session_attrs": "any"},
+    )
+    assert isinstance(session, DatabaseSession)
+    keep_alive(session)
+    return session
+
+
+def _require_standby(session: DatabaseSession, host: Host) -> None:
+    if getattr(session.get_settings(), "in_hot_standby", "off") != "on":
+        raise NotAReplica(f"{':'.join(host)} accepts writes: it is no replica")
