@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from loadtests.drill.postgres_pair import PairedPostgres
+from ops.host import postgres_server
 from ops.host.temporary_servers import Temporary, temporary_servers
 from tests.harness import prepared
 from tests.harness.api import Api, serving
@@ -54,6 +57,11 @@ class Replicated(Struct):
         async with asyncio.timeout(PATIENCE_S):
             while not await self.on_replica(statement):
                 await asyncio.sleep(0.05)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all processes of the replica."""
+        for pid in postgres_server._working_in(self.replica.data):
+            os.kill(pid, number)
 
     async def last_read(self) -> object:
         """Return when an API last used the replica for a read; it changes with each."""

@@ -33,6 +33,7 @@ NOBODYS = {
     "schema_migrations": "the schema's own",
     "platform_days": "counts of the whole platform",
     "stamps": "one row a kind of cache",
+    "replica_marks": "one row of the installation",
     "shard_splits": "recipients' domains and their parts",
     "shard_rehomings": "recipients' domains and shards",
     "shard_pins": "shards and processes",
