@@ -279,8 +279,8 @@ class Operation(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Set the fields left out to the values of the area and the types of the handler.
 
-        Raises TypeError unless exactly the operations for API keys declare their use by limited keys, and exactly the
-        lists the kind of their cursor.
+        Raises TypeError unless exactly the operations for API keys declare their use by limited keys, exactly the
+        lists the kind of their cursor, and no operation but a GET that it may lag.
         """
         area, types = self.area, _types_of(self.handler)
         self._default("scopes", area.reads if self.method == "GET" else area.writes)
@@ -296,6 +296,8 @@ class Operation(Struct, frozen=True):
         self._default("reply", _reply_of(types["return"]))
         if (self.access is Access.KEY) is (self.limited_keys is None):
             raise TypeError(f"{self.method} {self.path}: `limited_keys` is required with Access.KEY, and only then")
+        if self.lagging and self.method != "GET":
+            raise TypeError(f"{self.method} {self.path}: only an operation that changes nothing may lag")
         if ("page" in types) is (self.page is None):
             raise TypeError(f"{self.method} {self.path}: `page` is required if the handler takes a page, and only then")
 

@@ -144,8 +144,7 @@ async def open_replica_pool(
         opened = await _connect(database_url, host, **options)
         try:
             _require_standby(opened, host)
-            if await IDENTITY.first(opened) != server:
-                raise NotAReplica(f"{':'.join(host)} is another server than before")
+            await _require_server(opened, host, server)
         except BaseException:
             opened.terminate()
             raise
@@ -180,6 +179,11 @@ async def _connect(
     assert isinstance(session, DatabaseSession)
     keep_alive(session)
     return session
+
+
+async def _require_server(session: DatabaseSession, host: Host, server: ServerIdentity) -> None:
+    if await IDENTITY.first(session) != server:
+        raise NotAReplica(f"{':'.join(host)} is another server than before")
 
 
 def _require_standby(session: DatabaseSession, host: Host) -> None:
