@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from engine.base.settings import Settings, variable
 from engine.store import metrics
-from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, DatabaseUnavailable, SessionLost, translated
+from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, SessionLost, translated
 from engine.store.postgres import (
     ACQUIRE_TIMEOUT_S,
     IDLE_S,
@@ -115,22 +115,27 @@ async def open_any(database_url: str, host: Host, *, timeout_s: float) -> Databa
 async def refuse_strangers(settings: Settings) -> None:
     """Raise StrangerReplica if a replica of the settings is of another database system than the primary.
 
-    Servers that do not answer are left to the processes, which read from the primary meanwhile.
+    Servers that cannot be asked are left to the processes, which read from the primary meanwhile.
     """
     if settings.database_url is None or settings.database_read_url is None:
         return
     primary = await connect(settings.database_url, name="replicas")
-    try:
-        own = await IDENTITY.first(primary)
-    finally:
-        primary.terminate()
+    own = await _identity_of(primary)
     for host in hosts_of(settings.database_read_url):
-        with suppress(DatabaseUnavailable):
-            session = await open_any(settings.database_read_url, host, timeout_s=ACQUIRE_TIMEOUT_S)
-            found = await IDENTITY.first(session)
-            session.terminate()
-            if own is not None and found is not None and found.system != own.system:
-                raise StrangerReplica(host)
+        found = None
+        with suppress(DatabaseError):
+            found = await _identity_of(await open_any(settings.database_read_url, host, timeout_s=ACQUIRE_TIMEOUT_S))
+        if found is not None and found.system != own.system:
+            raise StrangerReplica(host)
+
+
+async def _identity_of(session: asyncpg.Connection) -> ServerIdentity:
+    try:
+        identity = await IDENTITY.first(session)
+    finally:
+        session.terminate()
+    assert identity is not None
+    return identity
 
 
 async def open_replica_pool(

@@ -118,7 +118,7 @@ class PrimaryNotes:
 
 
 class Replica:
-    """One replica, as this process sees it; `pool` is open while it may get reads."""
+    """A replica as this process sees it; `pool` is open while it may get reads."""
 
     def __init__(self, database_url: str, host: Host, primary: asyncpg.Pool, max_lag_s: float) -> None:
         self.name = ":".join(host)
@@ -157,6 +157,8 @@ class Replica:
             self.close()
             self._retry_at = time.monotonic() + RETRY_S
             self._say(str(error) or "no answer")
+        if (lag_s := self.lag_s(time.monotonic())) < math.inf:
+            metrics.REPLICA_LAG.labels(self.name).set(lag_s)
 
     async def _state(self) -> ReplicaState:
         if self._session is None:
@@ -168,8 +170,6 @@ class Replica:
         return state
 
     async def _judge(self, lag_s: float) -> None:
-        if lag_s < math.inf:
-            metrics.REPLICA_LAG.labels(self.name).set(lag_s)
         if lag_s > self._max_lag_s:
             # The sessions may be on a server of another timeline, or need not be kept for one that stays behind.
             self._close_pool()

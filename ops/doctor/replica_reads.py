@@ -21,7 +21,7 @@ POLL_S: Final = 0.1
 
 
 class _Seen(Struct, frozen=True):
-    """One server of the URL: what was found, whether it can serve reads, and how to fix it if it never can."""
+    """A server of the URL: what was found, whether it can serve reads, and how to fix it if it never can."""
 
     found: str
     is_well: bool = False
