@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from engine.store.queries import Conn, Queries
 
-LEFT_OUT: Final = frozenset({"schema_migrations", "shard_members"})  # made anew by migrations and by processes
+# Made anew by migrations and by processes.
+LEFT_OUT: Final = frozenset({"schema_migrations", "shard_members", "replica_marks"})
 CONNECT_S: Final = 30
 # Text that reads the same whatever server, version and settings it comes from.
 _SETTINGS: Final = {
