@@ -40,13 +40,14 @@ KEYWORDS = re.compile(r"\b(?:current_date|current_time|current_timestamp|localti
 # Leases, heartbeats and measurements: a jump of service time must not end them. All their queries name pg_catalog.
 MACHINE_TABLES = (
     "shard_members", "shard_rates", "domain_rates", "shard_watch", "shard_splits", "shard_rehomings", "shard_pins",
-    "shard_places", "shard_plan", "processes", "tail_slots", "traces", "pg_stat_activity",
+    "shard_places", "shard_plan", "processes", "replica_marks", "tail_slots", "traces", "pg_stat_activity",
 )  # fmt: skip
 _MACHINE_TIME = (
     "engine/delivery/splits.sql:begin_rehoming", "engine/delivery/splits.sql:write_split",
     "engine/events/tails/queries.sql:claim_slot", "engine/events/tails/queries.sql:renew_slots",
     "engine/store/process_registry.sql:forget_processes", "engine/store/process_registry.sql:read_processes",
     "engine/store/process_registry.sql:show_process",
+    "engine/store/replicas.sql:mark_primary", "engine/store/replicas.sql:primary_state",
     "mta/outbound/resharding.sql:rehomings_here", "mta/outbound/sites/site_stats.sql:traced_domains",
     "ops/commands/trace.sql:end_trace", "ops/doctor/queries.sql:server_facts", "ops/doctor/queries.sql:shard_facts",
     "ops/host/cluster_check.sql:namesakes", "ops/host/cluster_check.sql:read_installation",
