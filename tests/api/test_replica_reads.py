@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -263,9 +264,9 @@ async def ask(reader: Reader, operation: Operation, estate: Estate, operator: Te
     return await reader.api.get(path, estate.account.token)
 
 
-async def without_error(reader: Reader, token: str, fault: Callable[[], Awaitable[None]]) -> None:
+async def without_error(reader: Reader, token: str, fault: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Read all the time until a fault is over; every read must succeed."""
-    over = asyncio.create_task(fault())  # type: ignore[arg-type]
+    over = asyncio.create_task(fault())
     while not over.done():
         answers = await asyncio.gather(*[reader.api.get("/v1/messages", token) for _ in range(8)])
         assert {one.status for one in answers} == {200}
