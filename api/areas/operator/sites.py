@@ -60,12 +60,7 @@ def _named(call: Call) -> str:
 
 OPERATIONS = (
     Operation(
-        "GET",
-        "/v1/operator/sites",
-        list_sites,
-        "List the limits of destinations, and the sites with mail",
-        OPERATORS,
-        lagging=True,
+        "GET", "/v1/operator/sites", list_sites, "List the limits of destinations, and the sites with mail", OPERATORS
     ),
     Operation(
         "GET",
