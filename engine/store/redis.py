@@ -1,4 +1,5 @@
-"""Connect a process to Redis: one server, a primary with replicas, or a cluster, depending on the URL.
+"""Connect a process to Redis: one server, a primary with replicas (watched by Sentinel or not), or a cluster, by
+the URL.
 
 Redis may be unavailable at any time: PostgreSQL holds all data and Redis only hints, so every caller works without it.
 `engine.base.redis_url` documents the URLs.
@@ -10,6 +11,7 @@ from engine.store.redis_cluster import RedisCluster
 from engine.store.redis_errors import RedisRefused, RedisUnavailable
 from engine.store.redis_node import OPEN_S, RedisCommand, RedisScript, Word
 from engine.store.redis_primary import RedisPrimary
+from engine.store.redis_sentinel import RedisSentinel
 
 __all__ = [
     "OPEN_S",
@@ -35,5 +37,7 @@ def connect(redis_url: str, *, timeout_s: float = COMMAND_TIMEOUT_S) -> RedisCli
             return SingleRedis(servers.urls[0], timeout_s)
         case RedisTopology.PRIMARY:
             return RedisPrimary(servers.urls, timeout_s)
+        case RedisTopology.SENTINEL:
+            return RedisSentinel(servers, timeout_s)
         case RedisTopology.CLUSTER:
             return RedisCluster(servers.urls, timeout_s)

@@ -39,6 +39,7 @@ class RedisPrimary(RedisClient):
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
         super().__init__(timeout_s)
         self._nodes = [Node(url) for url in urls]
+        self._through = [node.address for node in self._nodes]
         self._primary: Node | None = None
         self._generation = 0
         self._looked_at = 0.0
@@ -86,7 +87,7 @@ class RedisPrimary(RedisClient):
             # All waiting callers share the check; cancelling one of them must not end it.
             await asyncio.shield(self._look_soon())
         if self._primary is None:
-            raise RedisUnavailable(f"none of {[node.address for node in self._nodes]} is a primary")
+            raise RedisUnavailable(f"no primary was found through {self._through}")
         return self._primary
 
     def _look_soon(self) -> "asyncio.Task[None]":
@@ -95,21 +96,26 @@ class RedisPrimary(RedisClient):
         return self._looking
 
     async def _look(self) -> None:
-        roles = dict(zip(self._nodes, await asyncio.gather(*map(_role, self._nodes)), strict=True))
+        found = await self._find()
         self._looked_at = time.monotonic()
+        if found is self._primary:
+            return
+        self._primary, before = found, self._primary
+        if found is not None:
+            _log.info("Redis primary changed", server=found.address)
+            self._generation += 1
+        if before is not None:
+            await before.drop()
+
+    async def _find(self) -> Node | None:
+        """Return the primary; the known one if no better one is found, None if there is none."""
+        roles = dict(zip(self._nodes, await asyncio.gather(*map(role_of, self._nodes)), strict=True))
         primaries = [node for node in self._nodes if roles[node].primary]
         if len(primaries) > 1 and not self._has_two:
             _log.warning("two Redis servers report to be primary", servers=[node.address for node in primaries])
         self._has_two = len(primaries) > 1
-        if not primaries:
-            return  # the known one may only be slow, and there is no better one
-        found = chosen(primaries, roles)
-        if found is not self._primary:
-            _log.info("Redis primary changed", server=found.address)
-            self._primary, before = found, self._primary
-            self._generation += 1
-            if before is not None:
-                await before.drop()
+        # If there is none, the known one may only be slow.
+        return chosen(primaries, roles) if primaries else self._primary
 
 
 def chosen(primaries: Sequence[Node], roles: dict[Node, ReplicationRole]) -> Node:
@@ -121,7 +127,8 @@ def chosen(primaries: Sequence[Node], roles: dict[Node, ReplicationRole]) -> Nod
     return max(candidates, key=lambda node: roles[node].replicas)
 
 
-async def _role(node: Node) -> ReplicationRole:
+async def role_of(node: Node) -> ReplicationRole:
+    """Return the role that a server reports; not primary if it does not answer."""
     try:
         [answer] = await node.ask((_INFO,), LOOK_TIMEOUT_S)
     except RedisUnavailable:

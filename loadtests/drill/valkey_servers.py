@@ -1,9 +1,10 @@
-"""Valkey servers on loopback: the primaries of a cluster, or a primary and its replicas.
+"""Valkey servers on loopback: the primaries of a cluster, or a primary and its replicas, with sentinels or without.
 
 They keep no data on disk and end with the process that started them.
 """
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from ops.host import launch, server_paths
 SLOTS: Final = 16_384
 READY_S: Final = 20.0
 NODE_TIMEOUT_MS: Final = 2_000  # how long a primary is missed before its replicas may take over
+WATCHED: Final = "mymaster"
+SENTINEL_PASSWORD: Final = "of-the-sentinels"  # noqa: S105 - of servers on loopback
 _POLL_S = 0.02
 
 
@@ -30,6 +33,7 @@ class Valkey:
     def __init__(self, folder: Path, port: int, *, bus_port: int | None = None) -> None:
         self.port = port
         self.bus_port = bus_port
+        self.password: str | None = None
         self._paths = server_paths.find_paths(folder)
         self._folder = server_paths.own_folder(self._paths, f"valkey-{port}")
         self._process: subprocess.Popen[bytes] | None = None
@@ -46,7 +50,16 @@ class Valkey:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the server and wait until it answers; a cluster node keeps its configuration."""
+        """Start the server and wait until it answers; a cluster node and a sentinel keep their configuration."""
+        with (self._folder / "valkey.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                launch.command(self._argv(), identity=self._paths.identity, death_signal=signal.SIGKILL),
+                env=server_paths.QUIET_ENV, cwd="/", start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        until(self.answers, READY_S, f"Valkey on port {self.port} did not answer")
+
+    def _argv(self) -> list[str]:
         options = {
             "bind": "127.0.0.1", "port": str(self.port), "dir": str(self._folder), "save": "", "appendonly": "no",
             "maxmemory-policy": "noeviction", "daemonize": "no", "repl-diskless-sync-delay": "0",
@@ -58,14 +71,7 @@ class Valkey:
                 "cluster-port": str(self.bus_port),
             }  # fmt: skip
         words = [str(server_paths.valkey_program(self._paths))]
-        words += [word for name, value in options.items() for word in (f"--{name}", value)]
-        with (self._folder / "valkey.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                launch.command(words, identity=self._paths.identity, death_signal=signal.SIGKILL),
-                env=server_paths.QUIET_ENV, cwd="/", start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-        until(self.answers, READY_S, f"Valkey on port {self.port} did not answer")
+        return words + [word for name, value in options.items() for word in (f"--{name}", value)]
 
     def kill(self) -> None:
         """Kill the server, as a power cut would."""
@@ -87,7 +93,9 @@ class Valkey:
 
     def command(self, *words: Any) -> Any:
         """Execute one command and return its answer; raises RedisError."""
-        with redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=5, decode_responses=True) as client:
+        with redis.Redis(
+            host="127.0.0.1", port=self.port, password=self.password, socket_timeout=5, decode_responses=True
+        ) as client:
             return client.execute_command(*words)
 
     def info(self, field: str, section: str = "replication") -> str:
@@ -110,6 +118,66 @@ def valkey_servers(count: int, *, clustered: bool = False) -> Iterator[list[Valk
         for server in servers:
             server.kill()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Sentinel(Valkey):
+    """A sentinel that watches `primary` under the name WATCHED, with a password of its own.
+
+    Two sentinels must agree before they replace it. It writes what it learns into its configuration.
+    """
+
+    def __init__(self, folder: Path, port: int, primary: Valkey) -> None:
+        super().__init__(folder, port)
+        self.password = SENTINEL_PASSWORD
+        self._primary = primary
+
+    def _argv(self) -> list[str]:
+        configuration = self._folder / "sentinel.conf"
+        if not configuration.exists():
+            configuration.write_text(
+                f"bind 127.0.0.1\nport {self.port}\ndir {self._folder}\nrequirepass {self.password}\n"
+                f"sentinel sentinel-pass {self.password}\n"
+                f"sentinel monitor {WATCHED} 127.0.0.1 {self._primary.port} 2\n"
+                f"sentinel down-after-milliseconds {WATCHED} {NODE_TIMEOUT_MS}\n"
+                f"sentinel failover-timeout {WATCHED} {5 * NODE_TIMEOUT_MS}\n",
+                "utf-8",
+            )
+            if self._paths.identity is not None:
+                os.chown(configuration, self._paths.identity.uid, self._paths.identity.gid)
+        return [str(server_paths.valkey_program(self._paths)), str(configuration), "--sentinel"]
+
+
+@contextlib.contextmanager
+def watched_servers() -> Iterator[tuple[list[Valkey], list[Sentinel]]]:
+    """Start a primary, two replicas and three sentinels that know each other. Enter from the main thread."""
+    with valkey_servers(3) as servers:
+        folder = make_folder("waybill-sentinels-")
+        sentinels = [Sentinel(folder, port, servers[0]) for port in reserve_ports(3)]
+        try:
+            for replica in servers[1:]:
+                replica.command("REPLICAOF", "127.0.0.1", servers[0].port)
+            until(lambda: all(map(linked, servers[1:])), READY_S, "a replica did not follow")
+            for sentinel in sentinels:
+                sentinel.start()
+            until(lambda: all(map(_sees_all, sentinels)), READY_S, "the sentinels did not find each other")
+            yield servers, sentinels
+        finally:
+            for sentinel in sentinels:
+                sentinel.kill()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def sentinel_url(sentinels: Sequence[Sentinel]) -> str:
+    """Return the URL for a service."""
+    hosts = ",".join(one.address for one in sentinels)
+    return f"redis+sentinel://{hosts}/{WATCHED}?sentinel_password={SENTINEL_PASSWORD}"
+
+
+def _sees_all(sentinel: Sentinel) -> bool:
+    """Return True if the sentinel knows two others and two replicas."""
+    words = sentinel.command("SENTINEL", "MASTER", WATCHED)
+    seen = words if isinstance(words, dict) else dict(zip(words[::2], words[1::2], strict=True))
+    return int(seen["num-other-sentinels"]) == 2 and int(seen["num-slaves"]) == 2
 
 
 def form_cluster(primaries: Sequence[Valkey], replicas: Sequence[Valkey] = ()) -> None:

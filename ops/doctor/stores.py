@@ -11,6 +11,7 @@ from engine.base.redis_url import RedisServers, RedisTopology, parse
 from engine.base.settings import Settings, variable
 from engine.store import redis as redis_store
 from engine.store.postgres_hosts import hosts_of, url_without_hosts
+from ops.doctor import redis_sentinels
 from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 
 TIMEOUT_S = 5.0
@@ -80,15 +81,21 @@ async def redis(settings: Settings) -> list[DoctorFinding]:
     """Check versions, roles and the eviction policy of the Redis servers."""
     assert settings.redis_url is not None
     servers = parse(settings.redis_url)
-    seen = await asyncio.gather(*[_redis_state(url) for url in servers.urls])
+    found, urls = [], servers.urls
+    if servers.kind is RedisTopology.SENTINEL:
+        finding, watched = await redis_sentinels.sentinels(servers, TIMEOUT_S)
+        found, urls = [finding], tuple(watched)
+        if not urls:
+            return found
+    seen = await asyncio.gather(*[_redis_state(url) for url in urls])
     answering = [one for one in seen if one.facts is not None]
     if not answering:
         mend = (
             f"Check {variable('redis_url')} if it is set, otherwise read {settings.state}/log/valkey.log. Then start"
             f" the server. {_HARMLESS}"
         )
-        return [bad("redis", f"does not answer ({seen[0].away})", mend)]
-    found = [_version(answering)]
+        return [*found, bad("redis", f"does not answer ({seen[0].away})", mend)]
+    found.append(_version(answering))
     found += (
         [await _clustered(settings.redis_url, answering)]
         if servers.kind is RedisTopology.CLUSTER
@@ -137,7 +144,7 @@ def _roles(servers: RedisServers, seen: list[_RedisState]) -> DoctorFinding:
         return bad(check, found, "Make the previous primary follow the other (REPLICAOF host port).")
     if any(one.facts is None for one in seen):
         return bad(check, found, f"Start the unavailable server, or remove it from {variable('redis_url')}.")
-    return good(check, found if servers.kind is RedisTopology.PRIMARY else "one server, which accepts writes")
+    return good(check, "one server, which accepts writes" if servers.kind is RedisTopology.SINGLE else found)
 
 
 async def _clustered(url: str, answering: list[_RedisState]) -> DoctorFinding:

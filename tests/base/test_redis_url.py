@@ -34,6 +34,16 @@ def test_a_url_says_which_servers_there_are_and_how_they_belong_together(
     assert found.urls == urls
 
 
+def test_a_url_of_sentinels_says_who_they_are_and_how_to_reach_the_servers_that_they_name() -> None:
+    found = parse("rediss+sentinel://u:p@s1,s2:7000/my%2Fmaster/2?sentinel_password=q&ssl_ca_certs=/a")
+
+    assert found.kind is RedisTopology.SENTINEL
+    assert found.urls == ("rediss://:q@s1:26379?ssl_ca_certs=/a", "rediss://:q@s2:7000?ssl_ca_certs=/a")
+    assert found.primary_name == "my/master"
+    assert found.watched_url("[::1]:6379") == "rediss://u:p@[::1]:6379/2?ssl_ca_certs=/a"
+    assert parse("redis+sentinel://s1/mymaster").watched_url("a:1") == "redis://a:1"
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
@@ -51,6 +61,13 @@ def test_a_url_says_which_servers_there_are_and_how_they_belong_together(
         ("redis://x:hunter2@a,y:hunter3@b", "before the first host only"),
         ("redis+cluster://a,b/2", "database 0 only"),
         ("redis+cluster://a?db=2", "database 0 only"),
+        ("redis+sentinel://:hunter2@a,b", "the name of the primary"),
+        ("redis+sentinel://:hunter2@a,b/", "the name of the primary"),
+        ("redis+sentinel://:hunter2@a,b/mymaster/0/1", "the name of the primary"),
+        ("redis+sentinel://:hunter2@a,b/mymaster/one", "a number as the database"),
+        ("redis+sentinel://a,,b/mymaster", "a list of hosts"),
+        ("redis+sentinel://a/mymaster?sentinel_timeout=hunter2", "no options of sentinels but"),
+        ("redis+sentinel://a/mymaster?sentinel_password=hunter:2@b", "percent-encoded"),
     ],
 )
 def test_a_url_that_can_not_be_meant_is_refused_without_being_repeated(text: str, hint: str) -> None:
@@ -68,3 +85,12 @@ def test_the_password_of_several_servers_is_masked() -> None:
     }
 
     assert rows["WAYBILL_REDIS_URL"] == "redis+cluster://u:********@a,[::1]:7000"
+
+
+def test_the_password_of_sentinels_is_masked_too() -> None:
+    url = "redis+sentinel://:hunter2@a/mymaster?sentinel_username=u&sentinel_password=hunter3"
+    rows = {name: text for name, text, _ in shown(load({"WAYBILL_REDIS_URL": url}))}
+
+    assert rows["WAYBILL_REDIS_URL"] == (
+        "redis+sentinel://:********@a/mymaster?sentinel_username=u&sentinel_password=********"
+    )

@@ -53,8 +53,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     read_lag_s: float = 5.0
     """api: Maximum time by which a replica may lag; one that lags more gets no reads."""
     redis_url: str | None = None
-    """all: URL of Redis or Valkey, `redis://…`, `rediss://…`, `redis+cluster://…` or `unix://…`; unset: an embedded
-    server under the state folder."""
+    """all: URL of Redis or Valkey, `redis://…`, `rediss://…`, `redis+sentinel://…`, `redis+cluster://…` or `unix://…`;
+    unset: an embedded server under the state folder."""
     api_host: str = "127.0.0.1"
     """api, worker: Address that the HTTP API and the metrics listen on."""
     port_base: int | None = None

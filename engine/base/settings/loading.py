@@ -20,7 +20,7 @@ FROM_BASE = (
 # Read by `ops test`, and by the clients of the API: a developer's shell has them.
 NOT_SETTINGS = frozenset({"WAYBILL_CHROMIUM", "WAYBILL_API_KEY", "WAYBILL_URL"})
 # libpq and redis-py accept a password in the query too.
-_QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
+_QUERY_PASSWORD = re.compile(r"([?&](?:ssl|sentinel_)?password=)[^&]*", re.IGNORECASE)
 
 
 class Loaded(Struct, frozen=True):
