@@ -46,6 +46,8 @@ LIST = "list"
 )
 @click.option("--accounts", type=click.IntRange(1, 10_000), help="With silent-sites: number of sending accounts.")
 @click.option("--addresses", type=click.IntRange(1, 60_000), help="With silent-sites: number of server addresses.")
+@click.option("--postgres", type=click.Path(exists=True, file_okay=False),
+              help="With patroni: folder of PostgreSQL's programs.")  # fmt: skip
 @json_option
 def drill(
     *, name: str, messages: int | None, rounds: int | None, minutes: float | None, seed: int | None, profile: Profile,

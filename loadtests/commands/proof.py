@@ -18,7 +18,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.group(invoke_without_command=True)
-@click.option("--quick", is_flag=True, help="Run the quick set (8 minutes), not the full one (40 minutes).")
+@click.option("--quick", is_flag=True, help="Run the quick set (8 minutes), not the full one (45 minutes).")
 @click.option("--only", multiple=True, metavar="NAME", help="Run only this part of the set; repeatable.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Repeat the random choices of a run.")
 @click.option("--key", type=_FILE, help="Private key to sign with; without it the proof is unsigned.")

@@ -10,6 +10,7 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -51,6 +52,12 @@ def program(name: str, package: str = "") -> Requirement:
 
 LINUX: Final = Requirement(
     "Linux", lambda: None if sys.platform == "linux" else "it needs Linux: it finds processes through /proc"
+)
+PATRONI_PACKAGES: Final = Path(__file__).parents[2] / ".patroni"  # apart from those that the service runs with
+_INSTALL_PATRONI: Final = "python3 -m pip install --target .patroni 'patroni[etcd3]>=4,<5' 'psycopg[binary]'"
+PATRONI: Final = Requirement(
+    "Patroni",
+    lambda: None if (PATRONI_PACKAGES / "patroni").is_dir() else f"Patroni is not installed ({_INSTALL_PATRONI})",
 )
 ROOT: Final = Requirement("root", lambda: None if os.geteuid() == 0 else "it must be run by root")
 
@@ -173,10 +180,15 @@ CATALOGUE: Final = (
           " month.", "moved_clock:run", requires=(LINUX, program("cc", "gcc")), rounds=1),
     Drill("redis-failover", "A Redis replica that lags behind replaces its dead primary.",
           "stores:redis_failover", rounds=2),
+    Drill("redis-sentinel", "Redis Sentinel replaces a primary that is killed, that freezes, that an operator retires.",
+          "stores:redis_sentinel", rounds=3),
     Drill("redis-cluster", "Primaries of a Redis Cluster are killed and restarted, slots move, a replica is elected.",
           "stores:redis_cluster", rounds=3),
     Drill("postgres-failover", "A PostgreSQL primary is killed, its replica is promoted, and the old primary restarts.",
           "stores:postgres_failover", rounds=2),
+    Drill("patroni", "PostgreSQL under Patroni: a switchover, a crash, a lost and a frozen primary, and etcd away.",
+          "patroni:run", requires=(LINUX, PATRONI, program("etcd", "etcd-server")), rounds=6, in_all=False,
+          options=("postgres",)),
     Drill("tails", "Live tails follow an account's log while API workers are killed; every event is counted.",
           "tails:run", messages=5_000, needs_full="it needs several API workers"),
     Drill("rolling", "Every process is replaced repeatedly while mail flows over HTTP and SMTP.",

@@ -3,9 +3,12 @@
 The servers run on loopback and unix sockets, and the service gets their URLs.
 """
 
+import asyncio
 import random
+import signal
 import time
 from bisect import bisect_left
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final, Protocol
 
@@ -13,17 +16,22 @@ from redis.crc import key_slot
 
 from engine.delivery.partition import hint_stream
 from loadtests.drill.catalogue import DrillOrder
+from loadtests.drill.clients import SendClient
 from loadtests.drill.postgres_pair import PostgresPair, postgres_pair
 from loadtests.drill.report import AllowedCopies, Check, CopyReason, DrillReport
 from loadtests.drill.running import NO_COPIES, ON_THE_WIRE, faulted, planned_client, run_on_service
 from loadtests.drill.valkey_servers import (
     NODE_TIMEOUT_MS,
+    WATCHED,
+    Sentinel,
     Valkey,
     form_cluster,
     linked,
     move_slot,
+    sentinel_url,
     until,
     valkey_servers,
+    watched_servers,
 )
 from loadtests.kit.service import Service, ServicePart
 
@@ -44,7 +52,7 @@ def redis_cluster(order: DrillOrder) -> DrillReport:
         form_cluster(servers[:3], servers[3:])
         faults = _ClusterFaults(servers)
         url = "redis+cluster://" + ",".join(one.address for one in servers[:3])
-        return _drilled("redis-cluster", order, faults, ("REDIS_URL", url), ServicePart.VALKEY)
+        return drilled("redis-cluster", order, faults, ("REDIS_URL", url), ServicePart.VALKEY)
 
 
 def redis_failover(order: DrillOrder) -> DrillReport:
@@ -52,7 +60,14 @@ def redis_failover(order: DrillOrder) -> DrillReport:
     with valkey_servers(2) as servers:
         fault = _StalePromotion(*servers)
         url = "redis://" + ",".join(one.address for one in servers)
-        return _drilled("redis-failover", order, fault, ("REDIS_URL", url), ServicePart.VALKEY)
+        return drilled("redis-failover", order, fault, ("REDIS_URL", url), ServicePart.VALKEY)
+
+
+def redis_sentinel(order: DrillOrder) -> DrillReport:
+    """Let Sentinel replace a killed primary, a frozen one and one that is retired, in turn."""
+    with watched_servers() as (servers, sentinels):
+        faults = _SentinelFailovers(servers, sentinels)
+        return drilled("redis-sentinel", order, faults, ("REDIS_URL", sentinel_url(sentinels)), ServicePart.VALKEY)
 
 
 def postgres_failover(order: DrillOrder) -> DrillReport:
@@ -60,7 +75,7 @@ def postgres_failover(order: DrillOrder) -> DrillReport:
     with postgres_pair() as servers:
         fault = _Promotion(servers)
 
-        report = _drilled(
+        report = drilled(
             "postgres-failover", order, fault, ("DATABASE_URL", servers.url), ServicePart.POSTGRES,
             AllowedCopies.each(order.rounds, ON_THE_WIRE, CopyReason.POSTGRES_ENDED),
         )  # fmt: skip
@@ -71,7 +86,7 @@ def postgres_failover(order: DrillOrder) -> DrillReport:
         return report
 
 
-class _Faults(Protocol):
+class StoreFaults(Protocol):
     """A sequence of faults. `mended` holds the times (wall clock) at which the service could continue."""
 
     mended: list[float]
@@ -123,6 +138,39 @@ class _ClusterFaults:
         until(lambda: linked(dead), _WAIT_S, "the old primary did not follow the new one")
         self._primaries[0], self._replica = successor, dead
         return f"primary {dead.pid} replaced by its replica"
+
+
+class _SentinelFailovers:
+    """Three reasons for a failover, in turn."""
+
+    def __init__(self, servers: list[Valkey], sentinels: list[Sentinel]) -> None:
+        self.mended: list[float] = []
+        self._servers = servers
+        self._sentinels = sentinels
+        self._round = 0
+
+    def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
+        """Make Sentinel promote a replica; the old primary follows it at the end."""
+        primary = next(one for one in self._servers if one.info("role") == "master")
+        turn = self._round % 3
+        self._round += 1
+        began = time.monotonic()
+        if turn == 0:
+            primary.kill()
+        elif turn == 1:
+            primary.signal(signal.SIGSTOP)
+        else:
+            rng.choice(self._sentinels).command("SENTINEL", "FAILOVER", WATCHED)
+        others = [one for one in self._servers if one is not primary]
+        until(lambda: any(one.info("role") == "master" for one in others), _WAIT_S, "no replica was promoted")
+        self.mended.append(time.time())
+        took_s = time.monotonic() - began
+        if turn == 0:
+            primary.start()
+        elif turn == 1:
+            primary.signal(signal.SIGCONT)
+        until(lambda: _follows(primary), _WAIT_S, "the old primary did not follow the new one")
+        return f"primary {('killed', 'frozen', 'retired')[turn]}, a replica promoted after {took_s:.1f} s"
 
 
 class _StalePromotion:
@@ -184,19 +232,27 @@ class _Promotion:
         return f"primary killed, replica promoted in {took_s:.1f} s"
 
 
+def _follows(server: Valkey) -> bool:
+    return linked(server) and server.info("role") == "slave"
+
+
 def _has(server: Valkey, slot: int) -> bool:
     return bool(server.command("CLUSTER", "COUNTKEYSINSLOT", slot))
 
 
-def _drilled(
+def drilled(
     name: str,
     order: DrillOrder,
-    faults: _Faults,
+    faults: StoreFaults,
     setting: tuple[str, str],
     outside: ServicePart,
     allowed_copies: AllowedCopies = NO_COPIES,
+    examine: Callable[[DrillReport, SendClient], None] | None = None,
 ) -> DrillReport:
-    """Run the faults on a service that gets one store from `setting`, and so has no process `outside` of its own."""
+    """Run the faults on a service that gets one store from `setting`, and so has no process `outside` of its own.
+
+    `examine` may add checks and figures to the report.
+    """
     parts = [part for part in ServicePart if part is not outside]
 
     async def play(service: Service) -> DrillReport:
@@ -212,6 +268,8 @@ def _drilled(
             report.recovery_s = max(report.recovery_s, *waits)
             report.figures["from the promotion or return to the next 202, s"] = [round(wait, 2) for wait in waits]
             report.figures["longest time without a 202 in all, s"] = round(longest, 2)
+        if examine is not None:
+            await asyncio.to_thread(examine, report, client)
         return report
 
     return run_on_service(play, order.settings(dict([setting])))

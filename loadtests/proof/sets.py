@@ -1,7 +1,7 @@
 """The sets of drills and benches that `ops proof` runs: the full one for a release, and the quick one of CI.
 
 A part is one command. The full set holds every drill of the catalogue; `tests/loadtests/test_proof_sets.py` checks it.
-Sizes are chosen for 40 and 8 minutes on two cores without other work.
+Sizes are chosen for 45 and 8 minutes on two cores without other work.
 """
 
 from enum import StrEnum
@@ -106,6 +106,7 @@ FULL: Final = (
     _drill(Subject.STORES, "valkey-readonly"),
     _drill(Subject.STORES, "false-hints"),
     _drill(Subject.STORES, "redis-failover"),
+    _drill(Subject.STORES, "redis-sentinel"),
     _drill(Subject.STORES, "redis-cluster"),
     _drill(Subject.STORES, "kill-postgres"),
     _drill(Subject.STORES, "kill-backend"),
@@ -113,6 +114,7 @@ FULL: Final = (
     _drill(Subject.STORES, "postgres-crowded"),
     _drill(Subject.STORES, "postgres-deadlock"),
     _drill(Subject.STORES, "postgres-failover"),
+    _drill(Subject.STORES, "patroni"),
     _drill(Subject.FINAL_DOT, "before-dot"),
     _drill(Subject.FINAL_DOT, "held-reply"),
     _drill(Subject.FINAL_DOT, "postgres-after-reply"),
