@@ -251,7 +251,7 @@ class Acceptor:
         """Return True if a transaction whose COMMIT got no answer was committed: its first message tells for all."""
         for _ in range(RECHECK_TRIES):
             with suppress(DatabaseUnavailable):
-                return await is_stored(self._pool, stored[0])
+                return await is_stored(self._pool, stored[0].id)
             await asyncio.sleep(RECHECK_PAUSE_S)
         return False
 

@@ -1,6 +1,8 @@
 -- name: replays
 -- Return the messages already accepted under the accounts $1 and idempotency keys $2.
-SELECT i.account_id, i.key, i.message_id, i.request_digest
+-- A client that gets such a message has been promised it again. A commit that got no answer may be visible before a
+-- synchronous replica has it: the record that is written here makes this transaction wait for the replica (decision 0111).
+SELECT i.account_id, i.key, i.message_id, i.request_digest, pg_logical_emit_message(true, 'waybill', '')
 FROM unnest($1::uuid[], $2::text[]) AS n (account_id, key)
 JOIN idempotency i ON i.account_id = n.account_id AND i.key = n.key;
 
@@ -156,5 +158,5 @@ EXCEPTION
 END;
 
 -- name: stored_message
--- Return the id of message $1 if it is stored.
-SELECT id FROM messages WHERE id = $1;
+-- Return the id of message $1 if it is stored, once its commit is on the synchronous replica, as `replays` does.
+SELECT id, pg_logical_emit_message(true, 'waybill', '') FROM messages WHERE id = $1;

@@ -318,9 +318,9 @@ async def replays_of(source: Source, pairs: Iterable[tuple[UUID, str]]) -> Repla
     return {(row["account_id"], row["key"]): (row["message_id"], row["request_digest"]) for row in rows}
 
 
-async def is_stored(source: Source, message: Prepared) -> bool:
-    """Return True if the message is in the database."""
-    return bool(await _STORED.records(source, message.id))
+async def is_stored(source: Source, message_id: UUID) -> bool:
+    """Return True if the message is in the database, once a synchronous replica has it too."""
+    return bool(await _STORED.records(source, message_id))
 
 
 async def _load_replays(connection: Conn, batch: Sequence[Pending]) -> Replays:
