@@ -152,6 +152,8 @@ class SessionPool(asyncpg.Pool):
     do not pay for the proxy.
     """
 
+    hosts: Hosts
+
     def acquire(self, *, timeout: float | None = None) -> "_Loan":  # type: ignore[override]
         """Return a context manager that borrows a session. Entering it raises DatabaseUnavailable if none is free or
         the server does not respond.
@@ -170,6 +172,8 @@ class _Loan:
 
     async def __aenter__(self) -> DatabaseSession:
         try:
+            if self._pool.hosts.has_moved():
+                await self._pool.expire_connections()
             self._lent = await self._pool._acquire(self._timeout)  # noqa: SLF001 - what asyncpg's own context calls
         except DRIVER_ERRORS as error:
             raise translated(error) from error
@@ -306,6 +310,7 @@ async def _opened(
         max_size=largest,
         **pool_options(idle_s, session_settings(name) | ({"plan_cache_mode": "force_generic_plan"} if generic else {})),
     )
+    pool.hosts = hosts
     try:
         await pool
     except DRIVER_ERRORS as error:

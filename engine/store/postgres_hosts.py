@@ -69,7 +69,15 @@ class Hosts:
         self._hosts = hosts_of(database_url)
         self._url = database_url if len(self._hosts) < 2 else url_without_hosts(database_url)
         self._state = _SEEN.setdefault(database_url, KnownPrimary())
+        self._timeline = self._state.timeline
         self._looking = asyncio.Lock()
+
+    def has_moved(self) -> bool:
+        """Return True if a later timeline was seen since the last call: sessions that were opened before may be on a
+        server that does not know yet that it was replaced.
+        """
+        before, self._timeline = self._timeline, self._state.timeline
+        return 0 < before < self._timeline
 
     async def connect(self, *_: object, timeout: float, **options: Any) -> asyncpg.Connection:
         """Open a session on the server that accepts writes, within `timeout` seconds. Raises NoPrimary, or with one

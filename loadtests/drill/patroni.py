@@ -1,4 +1,4 @@
-"""Drill of Patroni: three PostgreSQL servers elect their primary while mail flows, after six kinds of faults."""
+"""Drill of Patroni: three PostgreSQL servers elect their primary while mail flows, after seven kinds of faults."""
 
 import random
 import signal
@@ -19,7 +19,7 @@ from loadtests.drill.valkey_servers import until
 from loadtests.kit.service import Service, ServicePart
 
 LOST_S: Final = TTL_S + 10.0  # without etcd
-BACK_S: Final = 3.0  # between a promotion and the return of a frozen primary
+BACK_S: Final = 5.0  # between a promotion and the return of a frozen primary
 _PAUSE_S: Final = 0.1
 _UNAVAILABLE: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 # Without the sessions that only check which server is the primary.
@@ -63,7 +63,9 @@ class _Failovers:
 
     def next(self, service: Service, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
         """Inject the fault of the next round and return its description."""
-        faults = (self._switch_over, self._crash, self._lose_host, self._freeze, self._lose_etcd, self._demote)
+        faults = (
+            self._switch_over, self._crash, self._lose_host, self._freeze, self._hang, self._lose_etcd, self._demote,
+        )  # fmt: skip
         fault = faults[self._round % len(faults)]
         self._round += 1
         done = fault(self._servers.primary(), rng)
@@ -114,6 +116,16 @@ class _Failovers:
         finally:
             primary.signal(signal.SIGCONT)
         return f"primary frozen, another promoted after {took_s:.1f} s, then continued"
+
+    def _hang(self, primary: PatroniNode, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
+        """Stop Patroni alone: without a watchdog its PostgreSQL goes on beside its successor."""
+        primary.signal(signal.SIGSTOP, postgres=False)
+        try:
+            took_s = self._promoted(other_than=primary)
+            time.sleep(BACK_S)
+        finally:
+            primary.signal(signal.SIGCONT)
+        return f"Patroni of the primary stopped, another promoted after {took_s:.1f} s, then continued"
 
     def _lose_etcd(self, primary: PatroniNode, rng: random.Random) -> str:  # noqa: ARG002 - one shape for all
         self._servers.etcd.kill()

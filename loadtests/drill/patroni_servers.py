@@ -103,10 +103,10 @@ class PatroniNode:
         words = [sys.executable, "-m", "patroni", str(self._folder.parent / CONFIGURATION.name)]
         self._process = _started(words, self._folder.parent / f"{self.name}.log", self._identity, environ)
 
-    def pids(self) -> list[int]:
-        """Return the processes of the host: Patroni, and those of PostgreSQL."""
+    def pids(self, *, postgres: bool = True) -> list[int]:
+        """Return the processes of the host: Patroni, and with `postgres` those of PostgreSQL."""
         own = [self._process.pid] if self._process is not None and self._process.poll() is None else []
-        return [*own, *_working_in(self.data)]
+        return [*own, *(_working_in(self.data) if postgres else [])]
 
     def kill_postgres(self) -> None:
         """Kill the postmaster, as the kernel does that runs out of memory; its backends end by themselves."""
@@ -124,9 +124,9 @@ class PatroniNode:
             signal_all(left, signal.SIGKILL)
             time.sleep(0.02)
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, such as SIGSTOP, to all processes of the host."""
-        signal_all(self.pids(), number)
+    def signal(self, number: signal.Signals, *, postgres: bool = True) -> None:
+        """Send a signal, such as SIGSTOP, to the processes of the host, or to Patroni alone."""
+        signal_all(self.pids(postgres=postgres), number)
 
     def leads(self) -> bool:
         """Return True if Patroni says that this host is the primary and holds the leader key."""

@@ -147,6 +147,20 @@ async def test_a_server_on_a_timeline_that_was_left_gets_no_session(own: str) ->
             await any_pool.connect(timeout=PATIENCE_S)
 
 
+async def test_a_pool_leaves_a_server_whose_successor_another_pool_has_seen(own: str) -> None:
+    url = beside_a_dead_one(own)
+    pool = await open_pool(url, name="tests", largest=1)
+    try:
+        before = await pool.fetchval("SELECT pg_backend_pid()")
+        assert await pool.fetchval("SELECT pg_backend_pid()") == before
+        Hosts(url)._state.timeline += 1
+
+        with pytest.raises(DatabaseUnavailable, match="is older than"):
+            await pool.fetchval("SELECT 1")
+    finally:
+        await pool.close()
+
+
 DROPPED = "lock_timeout,statement_timeout,idle_in_transaction_session_timeout,synchronous_commit,jit"
 
 
