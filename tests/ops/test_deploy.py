@@ -14,6 +14,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from engine.base.settings import PREFIX, PROCESSES, Settings, load, variable
+from loadtests.drill import patroni_servers
 from ops.host import process_specs, sockets
 from ops.host.process_specs import ROOT
 
@@ -201,6 +202,14 @@ def test_the_image_installs_the_lock_without_the_embedded_servers(tmp_path: Path
     hashes = [line for line in done.stdout.splitlines() if "--hash=" in line]
     assert len(hashes) >= len(kept)
     assert done.stdout.rstrip()[-1] != "\\"
+
+
+def test_patroni_has_time_to_ask_twice_and_promotes_no_server_that_lacks_a_commit() -> None:
+    decided = yaml.safe_load(patroni_servers.CONFIGURATION.read_text("utf-8"))["bootstrap"]["dcs"]
+
+    assert decided["loop_wait"] + 2 * decided["retry_timeout"] <= decided["ttl"] == patroni_servers.TTL_S
+    assert (decided["synchronous_mode"], decided["failsafe_mode"]) == ("quorum", True)
+    assert not {"restapi", "etcd3", "name"} & yaml.safe_load(patroni_servers.CONFIGURATION.read_text("utf-8")).keys()
 
 
 @pytest.mark.skipif(shutil.which("docker") is None, reason="docker is not installed")
