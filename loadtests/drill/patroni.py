@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-import asyncpg
-
+from engine.store.database_errors import DRIVER_ERRORS
 from loadtests.drill.catalogue import DrillOrder
 from loadtests.drill.clients import SendClient
 from loadtests.drill.patroni_servers import ELECTED_S, TTL_S, PatroniCluster, PatroniNode, patroni_cluster
@@ -21,7 +20,6 @@ from loadtests.kit.service import Service, ServicePart
 LOST_S: Final = TTL_S + 10.0  # without etcd
 BACK_S: Final = 5.0  # between a promotion and the return of a frozen primary
 _PAUSE_S: Final = 0.1
-_UNAVAILABLE: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 # Without the sessions that only check which server is the primary.
 _SESSIONS: Final = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
@@ -164,7 +162,7 @@ class _Failovers:
 def _writable(node: PatroniNode) -> bool:
     """Return True if the server accepts writes; takes at least `_PAUSE_S`."""
     time.sleep(_PAUSE_S)
-    with suppress(*_UNAVAILABLE):
+    with suppress(*DRIVER_ERRORS):
         return not node.query("SELECT pg_is_in_recovery()")
     return False
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from engine.store.database_errors import DRIVER_ERRORS
 from loadtests.drill.catalogue import PATRONI_PACKAGES
 from loadtests.drill.valkey_servers import until
 from loadtests.kit.processes import living, signal_all
@@ -226,7 +227,7 @@ class PatroniCluster:
         """Wait until the primary has two replicas whose confirmation counts. Raises TimeoutError."""
 
         def whole() -> bool:
-            with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            with contextlib.suppress(*DRIVER_ERRORS):
                 return int(self.primary().query(_FOLLOWING)) == len(self.nodes) - 1
             return False
 
