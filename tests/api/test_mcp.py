@@ -354,7 +354,9 @@ async def test_what_is_no_message_is_refused(api: Api, account: TestAccount, bod
 
 
 async def test_llms_txt_names_the_server(api: Api) -> None:
-    assert f"{api.base_url}/mcp" in (await api.get("/llms.txt")).body.decode()
+    listed = await api.get("/llms.txt", headers={"Accept-Encoding": "identity"})
+
+    assert f"{api.base_url}/mcp" in listed.body.decode()
 
 
 async def test_a_person_without_a_key_is_refused(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:
