@@ -17,6 +17,7 @@ import uvloop
 
 from engine.base import logs, scheduling
 from engine.base.process_names import process_name
+from engine.base.server_versions import UnsupportedServer
 from engine.base.settings import BadSetting, Settings, load
 from engine.delivery.hints import HintReader, WakeListener, WokenShards
 from engine.delivery.mx_routes import Router
@@ -68,7 +69,7 @@ def main() -> None:
     try:
         with TRACES.during(settings, name):
             uvloop.run(run(settings, name))
-    except MigrationError as error:
+    except (MigrationError, UnsupportedServer) as error:
         raise SystemExit(str(error)) from None
 
 
@@ -124,9 +125,10 @@ class Stores:
 
     @classmethod
     async def open(cls, settings: Settings, name: str) -> "Stores":
-        """Connect to a database whose schema is current; raises MigrationError if it is not."""
+        """Connect to a database whose schema is current; raises MigrationError if it is not, and UnsupportedServer."""
         assert settings.database_url is not None
         assert settings.redis_url is not None
+        await redis_store.refuse_old(settings.redis_url)
         pool = await open_current(settings.database_url, name=name, smallest=1, largest=5)
         membership = await open_pool(settings.database_url, name=f"{name} membership", largest=2, alone=True)
         loading = await open_pool(settings.database_url, name=f"{name} loading", largest=3, generic=True)

@@ -72,6 +72,8 @@ def parse(text: str) -> RedisServers:
             raise ValueError("a cluster without a database number: Redis Cluster has database 0 only")
         kind = RedisTopology.CLUSTER
     else:
+        if parts.path.strip("/") and not parts.path.strip("/").isdecimal():
+            raise ValueError("a URL whose path is the number of a database, such as /0")
         kind = RedisTopology.SINGLE if len(hosts) == 1 else RedisTopology.PRIMARY
     login = f"{parts.login}@" if parts.login else ""
     tail = parts.path + (f"?{parts.query}" if parts.query else "")

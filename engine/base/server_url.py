@@ -45,8 +45,9 @@ def unescaped(url: str) -> str:
     assert found is not None
     authority = found[2] or ""
     login, at, _ = authority.rpartition("@")
-    if "@" in login:
-        return "@"
+    for stray in "@[]":
+        if stray in login:
+            return stray
     name, _, port = authority.rpartition(":")
     rest = url[found.end(2) :]
     ended_early = not at and name and port and not port.isdigit() and "@" in rest  # `user:pass/word@host`

@@ -7,6 +7,7 @@ module outside `engine.store` names an exception of the driver. `engine.store.re
 
 import errno
 import os
+import ssl
 from typing import Final
 
 import asyncpg
@@ -84,6 +85,16 @@ class DatabaseLoginRefused(DatabaseError):
     """The server rejects the user or the password of the URL."""
 
 
+class ServerUntrusted(DatabaseUnavailable):
+    """The server's certificate is not accepted: nothing was sent to it, no password either."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"PostgreSQL's certificate is not accepted ({problem}). Correct the host name or sslrootcert in"
+            " WAYBILL_DATABASE_URL, or the certificate."
+        )
+
+
 class BehindPooler(DatabaseError):
     """The URL leads to a connection pooler, which refuses or drops the settings of our sessions."""
 
@@ -105,6 +116,7 @@ DRIVER_ERRORS: Final = (
 
 # The first row that matches decides. asyncpg derives its own DataError from InterfaceError, hence the order.
 _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[DatabaseError]], ...]] = (
+    (exceptions.ClientConfigurationError, DatabaseError),  # the URL is wrong
     (asyncpg.DataError, BadData),
     (exceptions._base.DataError, BadData),  # noqa: SLF001 - asyncpg does not export its own
     (exceptions.InternalClientError, SessionLost),
@@ -149,6 +161,8 @@ def translated(error: Exception) -> DatabaseError:
 
 
 def _ours(error: Exception) -> DatabaseError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ServerUntrusted(error.verify_message.rstrip("."))
     kind = next((ours for theirs, ours in _TRANSLATIONS if isinstance(error, theirs)), DatabaseError)
     if isinstance(error, exceptions.InsufficientPrivilegeError) and _is_about_files(error):
         kind = StorageUnwritable

@@ -16,6 +16,7 @@ import asyncpg
 import structlog
 
 from engine.base import server_url
+from engine.base.server_versions import UnsupportedServer, check_postgres
 from engine.store.database_errors import DRIVER_ERRORS, DatabaseError, SessionLost
 from engine.store.queries import Queries
 
@@ -80,8 +81,8 @@ class Hosts:
         return 0 < before < self._timeline
 
     async def connect(self, *_: object, timeout: float, **options: Any) -> asyncpg.Connection:
-        """Open a session on the server that accepts writes, within `timeout` seconds. Raises NoPrimary, or with one
-        server the errors of asyncpg. `options` are those of `asyncpg.connect`.
+        """Open a session on the server that accepts writes, within `timeout` seconds. Raises NoPrimary,
+        UnsupportedServer, or with one server the errors of asyncpg. `options` are those of `asyncpg.connect`.
         """
         if len(self._hosts) < 2:
             return _writable(await asyncpg.connect(self._url, timeout=timeout, **_any_server(options)))
@@ -108,6 +109,9 @@ class Hosts:
         state = self._state
         tries = await self._open_all(timeout_s, options)
         opened = [(host, *found) for host, found in zip(self._hosts, tries, strict=True) if isinstance(found, tuple)]
+        for error in tries if not opened else ():
+            if isinstance(error, UnsupportedServer):
+                raise error
         if not opened:
             errors = [f"{host}:{port} {error!r}" for (host, port), error in zip(self._hosts, tries, strict=True)]
             raise NoPrimary(f"no server accepts writes: {'; '.join(errors)}")
@@ -207,10 +211,17 @@ def _any_server(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _writable(connection: asyncpg.Connection) -> asyncpg.Connection:
-    """Return the session with its keepalive set. Raises NoPrimary if its server accepts no writes.
+    """Return the session with its keepalive set. Raises UnsupportedServer if its server is too old, NoPrimary if it
+    accepts no writes.
 
-    PostgreSQL 14 and later report both settings at connection, so this costs no round trip.
+    The server reports its version at connection, and since PostgreSQL 14 both settings: this costs no round trip.
     """
+    version = connection.get_server_version()
+    try:
+        check_postgres(version.major, version.micro)
+    except UnsupportedServer:
+        connection.terminate()
+        raise
     settings = connection.get_settings()
     for setting in ("in_hot_standby", "default_transaction_read_only"):
         if getattr(settings, setting, "off") == "on":

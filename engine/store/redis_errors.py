@@ -11,6 +11,10 @@ class RedisUnavailable(Exception):  # noqa: N818 - names a state
     """Redis, or the server that holds a key, does not respond: continue without it."""
 
 
+class RedisTooOld(RedisUnavailable):
+    """The server is older than Waybill needs, so no command was sent to it; the text says what to do."""
+
+
 class RedisRefused(Exception):  # noqa: N818 - names what happened
     """The server replied to a command with an error; the text is the server's."""
 

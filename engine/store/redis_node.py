@@ -1,11 +1,13 @@
 """Talk to one Redis server: its connections, and a circuit breaker that avoids waiting for a server that hangs.
 
-Commands of one call are pipelined; concurrent calls use separate connections.
+Commands of one call are pipelined; concurrent calls use separate connections. Each new connection asks for the version
+of its server, and sends nothing else to one that is too old.
 """
 
 import asyncio
 import hashlib
 import math
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,13 +16,17 @@ import hiredis
 from redis.asyncio import Connection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
-from engine.store.redis_errors import CLIENT_ERRORS, RedisUnavailable, unavailable
+from engine.base.server_versions import UnsupportedServer, check_redis
+from engine.base.settings import BadSetting
+from engine.store.redis_errors import CLIENT_ERRORS, RedisTooOld, RedisUnavailable, unavailable
 from engine.store.redis_subscription import Subscription
 
 OPEN_S = 1.0  # time after a failure in which calls are refused at once
 CONNECT_TIMEOUT_S = 0.5
+_HELLO = b"*2\r\n$5\r\nHELLO\r\n$1\r\n2\r\n"
+_UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")  # the TypeError of redis-py for its options
 
 Word = str | bytes | int | float
 
@@ -66,7 +72,9 @@ class Circuit:
 
 
 class Node:
-    """A connection pool of one server, given by a URL of redis-py; `address` replaces its host and port."""
+    """A connection pool of one server, given by a URL of redis-py; `address` replaces its host and port. Raises
+    BadSetting if an option of the URL can't be used.
+    """
 
     def __init__(self, url: str, address: tuple[str, int] | None = None) -> None:
         self.circuit = Circuit()
@@ -77,6 +85,12 @@ class Node:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
+        try:
+            self._pool.make_connection()  # type: ignore[no-untyped-call] # it does not connect yet
+        except (TypeError, ValueError, RedisError) as error:
+            option = _UNKNOWN_OPTION.search(str(error))
+            problem = f"the unknown option {option[1]}" if option else str(error)
+            raise BadSetting(f"WAYBILL_REDIS_URL can't be used: {problem}") from None
         if address is not None:
             self._pool.connection_kwargs |= {"host": address[0], "port": address[1]}
         self._free: list[Any] = []
@@ -94,7 +108,7 @@ class Node:
 
     async def ask(self, commands: Sequence[RedisCommand], timeout_s: float) -> list[Any]:
         """Return the replies in order; rejected commands have a ResponseError. Raises RedisUnavailable if the server
-        fails, hangs, or did so less than OPEN_S ago.
+        fails, hangs, is too old, or did so less than OPEN_S ago.
         """
         if self.circuit.open:
             raise RedisUnavailable(f"{self._name} did not answer a moment ago")
@@ -104,6 +118,9 @@ class Node:
         except CLIENT_ERRORS as error:
             self.circuit.failed()
             raise unavailable(error, self._name) from error
+        except UnsupportedServer as error:
+            self.circuit.failed()
+            raise RedisTooOld(str(error)) from error
         self.circuit.failing = False
         return answers
 
@@ -156,4 +173,25 @@ class Node:
             await connection.disconnect(nowait=True)
         fresh: Connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
         await fresh.connect()  # type: ignore[no-untyped-call]
+        try:
+            await _check_version(fresh)
+        except BaseException:
+            await fresh.disconnect(nowait=True)
+            raise
         return fresh
+
+
+async def _check_version(connection: Connection) -> None:
+    """Raise UnsupportedServer if the server is too old.
+
+    HELLO is allowed to every user whatever the access list says; servers before Redis 6 do not know it.
+    """
+    await connection.send_packed_command(_HELLO, check_health=False)
+    try:
+        answer = await connection.read_response(timeout=math.inf)
+    except ResponseError as refused:
+        if "unknown command" in str(refused).lower():
+            check_redis("redis", "5 or older")
+        raise
+    facts = dict(zip(answer[::2], answer[1::2], strict=True))
+    check_redis(facts[b"server"].decode(), facts[b"version"].decode())

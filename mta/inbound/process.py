@@ -61,6 +61,7 @@ async def open_services(settings: Settings, certificate: Path, key: Path, *, nam
     if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
         raise RuntimeError("Incoming mail needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
     served_certificate = ServerCertificate(certificate, key)
+    await redis_store.refuse_old(settings.redis_url)
     pool = await open_current(settings.database_url, name=name, smallest=1, largest=8)
     client = redis_store.connect(settings.redis_url)
     resolver = Resolver.from_settings(settings)

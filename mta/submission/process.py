@@ -59,6 +59,7 @@ async def open_services(
     if settings.database_url is None or settings.redis_url is None or settings.key_pepper is None:
         raise RuntimeError("SMTP submission needs WAYBILL_DATABASE_URL, WAYBILL_REDIS_URL and WAYBILL_KEY_PEPPER")
     served_certificate = ServerCertificate(certificate, key)
+    await redis_store.refuse_old(settings.redis_url)
     pool = await open_current(settings.database_url, name=name, smallest=1, largest=8)
     client = redis_store.connect(settings.redis_url)
     hints = Hints(client)

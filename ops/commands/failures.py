@@ -18,6 +18,7 @@ from engine.store.database_errors import (
     DatabaseMissing,
     DatabaseUnavailable,
     SchemaMismatch,
+    ServerUntrusted,
 )
 from ops.admin import ApiCallError
 from ops.host import disk
@@ -29,7 +30,7 @@ _DOCTOR = "Run `ops doctor` to see what is wrong and how to fix it."
 
 def sentence(error: Exception) -> str:
     """Return the message to print for an error of one of the `EXPECTED` types."""
-    if isinstance(error, DatabaseUnavailable) and isinstance(error.__cause__, OSError):
+    if isinstance(error, DatabaseUnavailable) and isinstance(error.__cause__, OSError) and not _is_advice(error):
         error = error.__cause__  # the socket's error is more precise
     match error:
         case PermissionError():
@@ -40,9 +41,9 @@ def sentence(error: Exception) -> str:
             return f"PostgreSQL refused the login: {error}. Correct user and password in {variable('database_url')}."
         case DatabaseMissing():
             return f"PostgreSQL reports: {error}. Create the database, or correct {variable('database_url')}."
-        case DatabaseUnavailable():
+        case DatabaseUnavailable() if not _is_advice(error):
             return f"PostgreSQL is unavailable: {_text(error)}. {_DOCTOR}"
-        case DatabaseError() if not isinstance(error, BehindPooler):
+        case DatabaseError() if not _is_advice(error):
             return f"PostgreSQL refused the statement: {_text(error)}. {_DOCTOR}"
         case TimeoutError() if not str(error):
             return f"A server did not respond in time. {_DOCTOR}"
@@ -50,6 +51,11 @@ def sentence(error: Exception) -> str:
             return f"Connection refused: {_text(error)}. {_DOCTOR}"
         case _:
             return _text(error)
+
+
+def _is_advice(error: Exception) -> bool:
+    """Return True for an error whose text says what to do."""
+    return isinstance(error, BehindPooler | ServerUntrusted)
 
 
 def _text(error: Exception) -> str:

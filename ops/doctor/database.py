@@ -11,11 +11,12 @@ from msgspec import Struct
 from engine.accounts import platform_account
 from engine.base import clock
 from engine.base.secrets import Unsealable
+from engine.base.server_versions import UnsupportedServer
 from engine.base.settings import Settings, variable
 from engine.base.version import COMMAND
 from engine.sending.domains import store as domains
 from engine.store import migrate, partitions, postgres
-from engine.store.database_errors import BehindPooler
+from engine.store.database_errors import BehindPooler, ServerUntrusted
 from engine.store.queries import Queries
 from ops.doctor.blocklists import blocklists
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
@@ -24,7 +25,6 @@ from ops.doctor.peppers import peppers
 
 CONNECT_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
-OLDEST_POSTGRES = 15
 MIN_CONNECTIONS_LEFT = 10
 OVERDUE_S = 120.0
 MAX_SKEW_S, GRAVE_SKEW_S = 1.0, 30.0  # ids, day counts, events and signatures use the hosts' clocks
@@ -44,6 +44,7 @@ class _Facts(Struct, frozen=True):
     now: datetime
     replicas: int
     synchronous: int
+    hidden: int  # replicas whose state only members of pg_monitor may see
     wanted: str  # synchronous_standby_names
 
 
@@ -77,7 +78,7 @@ async def database(settings: Settings) -> list[DoctorFinding]:
     try:
         await postgres.refuse_pooler(settings.database_url)
         connection = await connect(settings)
-    except BehindPooler as error:
+    except (BehindPooler, ServerUntrusted, UnsupportedServer) as error:
         problem, _, mend = str(error).partition(". ")
         return [bad("postgres", problem, mend)]
     except Exception as error:  # noqa: BLE001 - any error of an operator's URL or server is the finding
@@ -130,10 +131,7 @@ async def _server(connection: asyncpg.Connection) -> list[DoctorFinding]:
 
 
 def _version(facts: _Facts) -> DoctorFinding:
-    found = f"answers, PostgreSQL {facts.version // 10_000}.{facts.version % 10_000}"
-    if facts.version // 10_000 < OLDEST_POSTGRES:
-        return bad("postgres", found, f"Upgrade the server to PostgreSQL {OLDEST_POSTGRES} or newer.")
-    return good("postgres", found)
+    return good("postgres", f"answers, PostgreSQL {facts.version // 10_000}.{facts.version % 10_000}")
 
 
 def _durability(facts: _Facts) -> DoctorFinding:
@@ -147,6 +145,8 @@ def _durability(facts: _Facts) -> DoctorFinding:
 
 def _replicas(facts: _Facts) -> DoctorFinding:
     """Check that commits wait for a replica if there is one: a failover must not lose accepted messages."""
+    if facts.hidden and facts.wanted:
+        return good("replicas", f"{facts.replicas} connected; only members of pg_monitor see which are synchronous")
     found = f"{facts.replicas} connected, {facts.synchronous} of them synchronous"
     if facts.replicas and not facts.wanted:
         mend = (

@@ -4,10 +4,12 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('f
        current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('full_page_writes') AS full_page_writes,
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS connections,
-       (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
+       -- Sessions of clients: `backend_type` of other users' sessions is hidden from a user without rights.
+       (SELECT count(*)::int FROM pg_stat_activity WHERE datid IS NOT NULL AND usesysid IS NOT NULL) AS used,
        pg_catalog.clock_timestamp() AS now,
        (SELECT count(*)::int FROM pg_stat_replication) AS replicas,
        (SELECT count(*)::int FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS synchronous,
+       (SELECT count(*)::int FROM pg_stat_replication WHERE sync_state IS NULL) AS hidden,
        current_setting('synchronous_standby_names') AS wanted;
 
 -- name: due_facts

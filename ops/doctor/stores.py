@@ -15,7 +15,6 @@ from ops.doctor import redis_sentinels
 from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 
 TIMEOUT_S = 5.0
-OLDEST_REDIS = (7, 0)
 _HARMLESS = "Until then, mail is accepted and delivered some seconds later."
 _INFO = ("INFO", "server", "replication", "memory", "cluster")
 
@@ -71,6 +70,7 @@ class _RedisState(Struct):
     name: str
     facts: dict[str, str] | None
     away: str = ""
+    too_old: bool = False
 
     @property
     def primary(self) -> bool:
@@ -89,6 +89,10 @@ async def redis(settings: Settings) -> list[DoctorFinding]:
             return found
     seen = await asyncio.gather(*[_redis_state(url) for url in urls])
     answering = [one for one in seen if one.facts is not None]
+    for one in seen:
+        if one.too_old:
+            problem, _, mend = one.away.partition(". ")
+            return [bad("redis", problem, mend)]
     if not answering:
         mend = (
             f"Check {variable('redis_url')} if it is set, otherwise read {settings.state}/log/valkey.log. Then start"
@@ -111,6 +115,8 @@ async def _redis_state(url: str) -> _RedisState:
         answer = await client.one(*_INFO)
         lines = answer.decode("utf-8", "replace").splitlines()
         return _RedisState(name, dict(line.partition(":")[::2] for line in lines))
+    except redis_store.RedisTooOld as error:
+        return _RedisState(name, None, str(error), too_old=True)
     except Exception as error:  # noqa: BLE001 - any error of an operator's URL or server is the finding
         return _RedisState(name, None, describe_error(error))
     finally:
@@ -118,12 +124,13 @@ async def _redis_state(url: str) -> _RedisState:
 
 
 def _version(answering: list[_RedisState]) -> DoctorFinding:
-    versions = sorted({_fact(one, "redis_version") for one in answering})
-    found = f"answers, Redis protocol {', '.join(versions)}"
-    for version in versions:
-        if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_REDIS:
-            return bad("redis", found, "Upgrade the server to Redis 7.0, Valkey 7.2, or newer.")
-    return good("redis", found)
+    versions = {
+        f"Valkey {_fact(one, 'valkey_version')}"
+        if one.facts and "valkey_version" in one.facts
+        else f"Redis {_fact(one, 'redis_version')}"
+        for one in answering
+    }
+    return good("redis", f"answers, {', '.join(sorted(versions))}")
 
 
 def _roles(servers: RedisServers, seen: list[_RedisState]) -> DoctorFinding:

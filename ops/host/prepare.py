@@ -18,7 +18,7 @@ import structlog
 from engine.base.settings import BadSetting, Settings, load, variable
 from engine.store import clock_schema, service_time
 from engine.store import redis as redis_store
-from engine.store.database_errors import BehindPooler, DatabaseError, DatabaseUnavailable
+from engine.store.database_errors import BehindPooler, DatabaseError, DatabaseUnavailable, ServerUntrusted
 from engine.store.migrate import MigrationError, migrate
 from engine.store.postgres import connect
 from engine.store.replica_pool import StrangerReplica, refuse_strangers
@@ -53,6 +53,8 @@ def main() -> int:
 
 async def _database(settings: Settings) -> dict[str, Any]:
     check_sources(settings)
+    assert settings.redis_url is not None
+    await redis_store.refuse_old(settings.redis_url)
     await patiently(lambda: _migrate(settings))
     for sentence in await patiently(lambda: agree(settings)):
         _say(sentence)
@@ -89,7 +91,7 @@ async def patiently(step: Callable[[], Awaitable[Done]]) -> Done:
             return await step()
         except DatabaseError as error:
             words = str(error) or type(error).__name__
-            if isinstance(error, BehindPooler):
+            if isinstance(error, BehindPooler | ServerUntrusted):
                 raise NotPrepared(words) from error
             if not isinstance(error, DatabaseUnavailable) or time.monotonic() > ends:
                 raise NotPrepared(

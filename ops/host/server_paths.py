@@ -18,14 +18,14 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.base.server_versions import OLDEST_POSTGRES, OLDEST_REDIS
 from ops.host import launch
 from ops.host.launch import SystemUser
 from ops.host.state import PEPPER, make_state
 
 SYSTEM_USER = "waybill"
 SHARED = Path("/var/lib/waybill")  # data of a root whose state folder the system user can't reach
-OLDEST_POSTGRES = 15
-OLDEST_VALKEY = 7
+OLDEST_VALKEY = OLDEST_REDIS[0]  # by the first number alone: Valkey begins with 7.2
 QUIET_ENV = {"LC_ALL": "C", "TZ": "UTC", "HOME": "/", "PATH": "/usr/bin:/bin"}
 _LINK = "embedded"
 _PROBE_TIMEOUT_S = 30.0

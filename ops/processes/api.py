@@ -24,8 +24,10 @@ from granian.server.mp import MPServer
 from api import app
 from api.routes import App
 from engine.base import logs, scheduling
+from engine.base.server_versions import UnsupportedServer
 from engine.base.settings import Settings, is_small, load, variable
 from engine.store import large_mail, migrate, socket_activation
+from engine.store import redis as redis_store
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.replica_pool import StrangerReplica, refuse_strangers
 from ops.host import launch, sockets
@@ -101,9 +103,11 @@ def main() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection needs a descriptor, and shells allow 1,024
     try:
-        asyncio.run(_check_schema(settings))
+        asyncio.run(_check_stores(settings))
         listener = _listener(settings)
-    except (sockets.PortTaken, socket_activation.WrongSockets, migrate.MigrationError, StrangerReplica) as error:
+    except (
+        sockets.PortTaken, socket_activation.WrongSockets, migrate.MigrationError, StrangerReplica, UnsupportedServer,
+    ) as error:  # fmt: skip
         print(error, file=sys.stderr)
         return 1
     options: dict[str, Any] = {
@@ -143,10 +147,12 @@ async def _serve_here(listener: socket.socket, options: dict[str, Any], drain_s:
     await server.serve()
 
 
-async def _check_schema(settings: Settings) -> None:
-    """Raise MigrationError if the schema is outdated, StrangerReplica for a replica of another system; Granian would
-    restart workers that check it in a loop.
+async def _check_stores(settings: Settings) -> None:
+    """Raise UnsupportedServer or MigrationError if a server or the schema is too old, StrangerReplica for a replica of
+    another system; Granian would restart workers that check it in a loop.
     """
+    if settings.redis_url is not None:
+        await redis_store.refuse_old(settings.redis_url)
     with suppress(DatabaseUnavailable, OSError):  # the workers wait until the database is available
         if settings.database_url is not None:
             await migrate.require_at(settings.database_url)

@@ -21,6 +21,7 @@ import mta.process
 import mta.submission.process
 from engine.base import logs, scheduling
 from engine.base.netaddr import connect_host
+from engine.base.server_versions import UnsupportedServer
 from engine.base.settings import BadSetting, Settings, load
 from engine.store import postgres, service_time, socket_activation, stopping
 from engine.store.migrate import MigrationError
@@ -69,7 +70,14 @@ def main() -> int:
             if any(part.kind == "mta" for part in parts):  # it listens for the signs of life
                 PACE.follow()
             uvloop.run(run(parts))
-    except (BadSetting, MigrationError, NoCertificate, socket_activation.WrongSockets, OSError) as error:
+    except (
+        BadSetting,
+        MigrationError,
+        UnsupportedServer,
+        NoCertificate,
+        socket_activation.WrongSockets,
+        OSError,
+    ) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

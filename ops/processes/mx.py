@@ -7,6 +7,7 @@ import sys
 import uvloop
 
 from engine.base import logs
+from engine.base.server_versions import UnsupportedServer
 from engine.base.settings import load
 from engine.store import service_time, socket_activation
 from engine.store.migrate import MigrationError
@@ -33,7 +34,7 @@ def main() -> int:
     given = [(one, False) for one in found.get(sockets.SMTP, [])]
     try:
         uvloop.run(run(settings, own, key, given, name=name))
-    except MigrationError as error:
+    except (MigrationError, UnsupportedServer) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

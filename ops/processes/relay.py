@@ -8,6 +8,7 @@ from pathlib import Path
 import uvloop
 
 from engine.base import logs, scheduling
+from engine.base.server_versions import UnsupportedServer
 from engine.base.settings import Settings, load, variable
 from engine.store import service_time, socket_activation
 from engine.store.migrate import MigrationError
@@ -37,7 +38,7 @@ def main() -> int:
     try:
         with TRACES.during(settings, name):
             uvloop.run(run(settings, own, key, given, name=name))
-    except MigrationError as error:
+    except (MigrationError, UnsupportedServer) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -25,6 +25,7 @@ from engine.audience.broadcasts import outcomes, reviews
 from engine.audience.broadcasts.run import BroadcastRunner
 from engine.audience.contacts import jobs as contacts
 from engine.base import logs, scheduling
+from engine.base.server_versions import UnsupportedServer
 from engine.base.settings import Settings, load
 from engine.codes.address_checks import service as address_checks
 from engine.codes.verifications import jobs as verifications
@@ -46,6 +47,7 @@ from engine.sending.domains import jobs as domains
 from engine.sending.statistics import jobs as statistics
 from engine.sending.status_page import jobs as status_page
 from engine.store import partitions, service_time, socket_activation, stopping
+from engine.store import redis as redis_store
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.http_client import HttpClient, resolver_for
 from engine.store.jobs import Job
@@ -82,7 +84,7 @@ def main() -> None:
     try:
         with TRACES.during(settings, "worker"):
             uvloop.run(run(settings))
-    except MigrationError as error:
+    except (MigrationError, UnsupportedServer) as error:
         raise SystemExit(str(error)) from None
 
 
@@ -91,6 +93,8 @@ async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
     if settings.database_url is None:
         raise RuntimeError("The worker needs WAYBILL_DATABASE_URL. Set it, or start Waybill with `ops up`.")
     stop = stop or stopping.stop_event()
+    if settings.redis_url is not None:
+        await redis_store.refuse_old(settings.redis_url)
     pool = await open_current(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     forwarder = Forwarder(pool, settings)

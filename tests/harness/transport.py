@@ -42,6 +42,11 @@ class Certified:
         """Its SubjectPublicKeyInfo."""
         return self.certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
+    @property
+    def secret(self) -> bytes:
+        """Its key, as PEM."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
     def pem(self, folder: Path, name: str = "authority") -> Path:
         """A file with the certificate alone."""
         path = folder / f"{name}.pem"
@@ -52,8 +57,7 @@ class Certified:
         """A server's context that shows it; `whole` with the root as well."""
         shown = [self.certificate, *(self.above if whole else self.above[:-1])]
         path = folder / f"{x509.random_serial_number():x}.pem"
-        secret = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        path.write_bytes(secret + b"".join(one.public_bytes(Encoding.PEM) for one in shown))
+        path.write_bytes(self.secret + b"".join(one.public_bytes(Encoding.PEM) for one in shown))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(path)
         if most is not None and most < ssl.TLSVersion.TLSv1_2:

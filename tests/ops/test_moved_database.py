@@ -21,12 +21,13 @@ from engine.base.plans import Plan
 from engine.base.settings import Settings
 from loadtests.kit.service import Service, clear, make_folder
 from ops import admin
-from ops.host import first_run, up
+from ops.host import first_run, store_servers, up
 from ops.host.console_access import console_lines
 from ops.host.postgres_server import PostgresServer
 from ops.host.process_specs import ROOT
 from ops.local.sink_store import entries
 from tests.conftest import NewDatabase
+from tests.harness.own_servers import InstalledPostgres
 from tests.harness.patience import PATIENCE_S
 
 FEW = {"API_WORKERS": "1", "MTA_WORKERS": "1"}
@@ -68,28 +69,12 @@ async def test_the_first_run_of_this_database_is_kept(own: Settings) -> None:
 # -- a move ----------------------------------------------------------------------------------------
 
 
-class InstalledPostgres(PostgresServer):
-    """A PostgreSQL whose programs are in a folder of the system."""
-
-    def __init__(self, state: Path, programs: Path, major: int) -> None:
-        super().__init__(state, durable=False)
-        self._wanted = (programs, major)
-
-    def prepare(self) -> None:
-        """Use these programs for a new data folder."""
-        self._programs, self._major = self._wanted
-        self._compression = "off"
-        self.socket_folder()
-        if not self.data.exists():
-            self._make_data()
-
-
 @contextlib.contextmanager
 def installed(folder: Path, major: int) -> Iterator[PostgresServer]:
-    programs = Path(f"/usr/lib/postgresql/{major}/bin")
-    if not (programs / "initdb").is_file():
-        pytest.skip(f"PostgreSQL {major} is not installed in {programs}")
-    server = InstalledPostgres(folder, programs, major)
+    program = store_servers.find(f"PostgreSQL {major}")
+    if program is None:
+        pytest.skip(f"PostgreSQL {major} is not installed and was not fetched (`ops test --stores`)")
+    server = InstalledPostgres(folder, program.parent)
     try:
         server.start()
         yield server

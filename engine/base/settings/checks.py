@@ -1,7 +1,9 @@
 """Check settings for values that are out of range, malformed or contradict one another, before a process starts."""
 
+import os
 import re
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from engine.base import redis_url, server_url
 from engine.base.settings.fields import MEBIBYTE, PROCESSES, Settings
@@ -57,6 +59,7 @@ def check(settings: Settings) -> None:
     _check_processes(settings)
     _check_login(settings)
     _check_replicas(settings)
+    _check_database(settings)
     _check_redis(settings)
     _check_incoming_mail(settings)
     _check_names(settings)
@@ -139,11 +142,12 @@ def _check_processes(settings: Settings) -> None:
 
 
 def _check_login(settings: Settings) -> None:
-    for name, url in (("database_url", settings.database_url), ("database_read_url", settings.database_read_url)):
+    urls = (("database_url", settings.database_url), ("database_read_url", settings.database_read_url))
+    for field, url in (*urls, ("redis_url", settings.redis_url)):
         stray = server_url.unescaped(url or "")
-        if stray:
+        if stray and not (field == "redis_url" and stray == "@"):  # _check_redis: credentials before each host
             raise BadSetting(
-                f"{variable(name)} has {stray} in its user name or password; percent-encode it: write"
+                f"{variable(field)} has {stray} in its user name or password; percent-encode it: write"
                 f" %{ord(stray):02X} instead"
             )
 
@@ -161,6 +165,30 @@ def _check_replicas(settings: Settings) -> None:
         )
 
 
+def _check_database(settings: Settings) -> None:
+    for field, url in (("database_url", settings.database_url), ("database_read_url", settings.database_read_url)):
+        parts = server_url.split(url or "")
+        query = parse_qs(parts.query)
+        try:
+            for item in (*parts.hosts, *(f"host:{port}" for port in query.get("port", [""])[-1].split(","))):
+                server_url.host_port(item)
+        except ValueError:
+            raise BadSetting(
+                f"{variable(field)} must name hosts such as db1.example:5432,db2.example:5432, with ports up to"
+                f" {server_url.MAX_PORT}"
+            ) from None
+        _check_files(field, query, "sslrootcert", "sslcert", "sslkey", "sslcrl")
+
+
+def _check_files(field: str, query: dict[str, list[str]], *options: str) -> None:
+    """Raise BadSetting if an option of a URL names a file that this process can't read."""
+    for option in options:
+        path = query.get(option, [""])[-1]
+        if path and not os.access(path, os.R_OK):
+            problem = "may not be read by this user" if Path(path).exists() else "does not exist"
+            raise BadSetting(f"{option} in {variable(field)} is {path}, which {problem}")
+
+
 def _check_redis(settings: Settings) -> None:
     if settings.redis_url is None:
         return
@@ -168,6 +196,8 @@ def _check_redis(settings: Settings) -> None:
         redis_url.parse(settings.redis_url)
     except ValueError as error:
         raise BadSetting(f"{variable('redis_url')} must be {error}") from None
+    query = parse_qs(server_url.split(settings.redis_url).query)
+    _check_files("redis_url", query, "ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 
 
 def _check_incoming_mail(settings: Settings) -> None:
