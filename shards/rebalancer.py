@@ -16,13 +16,14 @@ from engine.delivery import splits
 from engine.delivery.splits import SplitAuthor
 from engine.store import process_registry
 from engine.store.jobs import Job
+from engine.store.own_schema import LOCK_SCHEMA
 from engine.store.queries import Conn, Queries, columns
 from shards import lease, load, placement
 from shards.split_policy import SplitThresholds, ThresholdState, decide_balance, decide_split
 
 BALANCE = ""  # the key, among domain names, of the state of the balance between members
 
-_SQL = Queries.beside(__file__, "rebalancer.sql")
+_SQL = Queries.beside(__file__, "rebalancer.sql", lock_schema=LOCK_SCHEMA)
 _TRY_LOCK = _SQL.command("try_lock")
 _WRITE = _SQL.command("write_states")
 _DELETE = _SQL.command("delete_states")

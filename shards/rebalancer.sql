@@ -1,6 +1,6 @@
 -- name: try_lock
 -- Take the lock of the rebalancer until the transaction ends; `locked` is false if another process holds it.
-SELECT pg_try_advisory_xact_lock(hashtext('waybill shards')) AS locked, pg_catalog.clock_timestamp() AS at;
+SELECT pg_try_advisory_xact_lock(hashtext('waybill shards')::bigint # :lock_schema) AS locked, pg_catalog.clock_timestamp() AS at;
 
 -- name: read_states
 -- Read since when domains, or the balance (empty name), have been over or under their thresholds.

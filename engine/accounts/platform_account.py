@@ -23,12 +23,13 @@ from engine.people.system_mail import store as system_mail
 from engine.sending.domains import store as domains
 from engine.sending.domains.service import make_pair
 from engine.store import caches
+from engine.store.own_schema import LOCK_SCHEMA
 from engine.store.queries import Conn, Queries, Source
 
 NAME: Final = "Waybill"
 DAILY_CAP: Final = 100_000  # of the local account: the usual first cap of 50 per day would end a trial early
 PLAN: Final = Plan.FREE  # for its short retention of people's addresses and links
-_SQL = Queries.beside(__file__, "platform_account.sql")
+_SQL = Queries.beside(__file__, "platform_account.sql", lock_schema=LOCK_SCHEMA)
 
 
 class Platform(Struct, frozen=True):

@@ -10,4 +10,4 @@ ON CONFLICT (one) DO UPDATE SET account_id = excluded.account_id, sender = exclu
 
 -- name: lock_platform
 -- Allow one creation of the platform account at a time, until the transaction ends.
-SELECT pg_advisory_xact_lock(hashtext('waybill platform account'));
+SELECT pg_advisory_xact_lock(hashtext('waybill platform account')::bigint # :lock_schema);

@@ -14,11 +14,12 @@ from msgspec import Struct
 
 from engine.delivery.partition import parts_of
 from engine.store.caches import Cache, bump
+from engine.store.own_schema import LOCK_SCHEMA
 from engine.store.queries import Conn, Queries, Source
 
 KIND = "splits"  # the stamp's name
 
-_SQL = Queries.beside(__file__, "splits.sql")
+_SQL = Queries.beside(__file__, "splits.sql", lock_schema=LOCK_SCHEMA)
 
 
 class SplitAuthor(StrEnum):

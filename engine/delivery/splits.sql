@@ -12,7 +12,7 @@ SELECT domain, parts, whose, why, changed_at FROM shard_splits WHERE domain = $1
 
 -- name: lock_splits
 -- Allow one change of splits at a time.
-SELECT pg_advisory_xact_lock(hashtext('waybill splits'));
+SELECT pg_advisory_xact_lock(hashtext('waybill splits')::bigint # :lock_schema);
 
 -- name: write_split
 -- Set domain $1 to $2 parts, by author $3, with reason $4.

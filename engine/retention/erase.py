@@ -33,9 +33,10 @@ from engine.sending.queue_admin import HOLD_KNOWN_S
 from engine.store import caches
 from engine.store.database_errors import DatabaseUnavailable, ForeignKeyViolation
 from engine.store.jobs import Job
+from engine.store.own_schema import LOCK_SCHEMA
 from engine.store.queries import Queries, Query
 
-_SQL = Queries.beside(__file__, "erase.sql")
+_SQL = Queries.beside(__file__, "erase.sql", lock_schema=LOCK_SCHEMA)
 _LOCK = 0x57617965  # "Waye": one process erases at a time on a database
 MAX_ROWS = 500  # messages per transaction, about 10 ms
 MAX_SMALL = 5_000  # rows of narrow tables per transaction

@@ -1,10 +1,10 @@
 -- name: try_lock
 -- Take the lock of erasures; `held` is false if another session has it.
-SELECT pg_try_advisory_lock($1) AS held;
+SELECT pg_try_advisory_lock($1::bigint # :lock_schema) AS held;
 
 -- name: unlock
 -- Release the lock of erasures.
-SELECT pg_advisory_unlock($1);
+SELECT pg_advisory_unlock($1::bigint # :lock_schema);
 
 -- name: close_accounts
 -- Close accounts $1: end their sessions, disable their webhooks, and refuse their keys from now on.

@@ -27,9 +27,10 @@ from engine.sending.emails.limits import IDEMPOTENCY_DAYS
 from engine.sending.statistics import jobs as figures
 from engine.sending.statistics.rules import KEPT_DAYS, QUARTER, quarter_of
 from engine.store.jobs import Job
+from engine.store.own_schema import LOCK_SCHEMA
 from engine.store.queries import Conn, Queries
 
-_SQL = Queries.beside(__file__, "purge.sql")
+_SQL = Queries.beside(__file__, "purge.sql", lock_schema=LOCK_SCHEMA)
 _LOCK = 0x57617970  # "Wayp": one purge at a time on a database
 SWEEP_EVERY = timedelta(hours=20)  # per account: about once a day
 MAX_ROWS = 500  # per transaction, about 10 ms

@@ -1,10 +1,10 @@
 -- name: try_lock
 -- Take the lock of purges; `held` is false if another session has it.
-SELECT pg_try_advisory_lock($1) AS held;
+SELECT pg_try_advisory_lock($1::bigint # :lock_schema) AS held;
 
 -- name: unlock
 -- Release the lock of purges.
-SELECT pg_advisory_unlock($1);
+SELECT pg_advisory_unlock($1::bigint # :lock_schema);
 
 -- name: account_retentions
 -- Return every account with its retention; a sub-account shares its parent's agreement.

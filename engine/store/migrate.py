@@ -21,6 +21,7 @@ from engine.base import clock
 from engine.base.version import COMMAND
 from engine.store import partitions
 from engine.store.database_errors import Deadlock, LockUnavailable, SchemaMismatch
+from engine.store.own_schema import LOCK_SCHEMA
 from engine.store.postgres import ACQUIRE_TIMEOUT_S, connect, open_pool, refuse_pooler
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -46,6 +47,18 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     digest     text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now()
 )
+"""
+
+_HAS_MIGRATIONS = """
+SELECT EXISTS (
+    SELECT FROM pg_class WHERE relname = 'schema_migrations' AND relnamespace = current_schema()::regnamespace
+)
+"""
+
+_RIGHTS = """
+SELECT current_user AS name, current_database() AS database, current_schema() AS schema,
+       has_schema_privilege(current_schema(), 'CREATE') AS may_create,
+       has_database_privilege(current_database(), 'TEMPORARY') AS may_make_temporary
 """
 
 # Sessions that may block a migration: those with long transactions, longest first.
@@ -86,11 +99,13 @@ async def migrate(
 
     Several hosts may call it at the same time: one applies the files, the others wait and find nothing to do. Each file
     is applied completely or not at all. Raises MigrationError if an applied file has changed since, if the database is
-    newer than these files, or if a lock is not granted within `max_wait_s`; BehindPooler before any change.
+    newer than these files, if the user lacks a right, or if a lock is not granted within `max_wait_s`; BehindPooler
+    or UnsupportedServer before any change.
     """
     await refuse_pooler(database_url)
     connection = await connect(database_url, name="migrate", timeout_s=30)
     try:
+        await _require_rights(connection)
         await _acquire_lock(connection, report, max_wait_s)
         await connection.execute(_MIGRATIONS_TABLE)
         files = [one for one in read(folder) if only is None or one.number in only]
@@ -106,7 +121,7 @@ async def pending(database_url: str, folder: Path = FOLDER) -> list[str]:
     """Return the names of the files that `migrate` would apply."""
     connection = await connect(database_url, name="migrate", timeout_s=30)
     try:
-        exists = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
+        exists = await connection.fetchval(_HAS_MIGRATIONS)
         done = await connection.fetch("SELECT number FROM schema_migrations") if exists else []
         numbers = {row["number"] for row in done}
         return [one.name for one in read(folder) if one.number not in numbers]
@@ -169,11 +184,32 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.sql"))
 
 
+async def _require_rights(connection: asyncpg.Connection) -> None:
+    """Raise MigrationError if the user lacks a right that the service needs; it then changes nothing."""
+    [row] = await connection.fetch(_RIGHTS)
+    if row["schema"] is None:
+        path = await connection.fetchval("SELECT current_setting('search_path')")
+        raise MigrationError(
+            f"no schema of the search path ({path}) exists that user {row['name']} may use. Create it:"
+            f" CREATE SCHEMA … AUTHORIZATION {row['name']}"
+        )
+    if not row["may_create"]:
+        raise MigrationError(
+            f"user {row['name']} may not create tables in schema {row['schema']}. Make the user its owner:"
+            f" ALTER SCHEMA {row['schema']} OWNER TO {row['name']}"
+        )
+    if not row["may_make_temporary"]:
+        raise MigrationError(
+            f"user {row['name']} may not make temporary functions, which every session needs. Allow it:"
+            f" GRANT TEMPORARY ON DATABASE {row['database']} TO {row['name']}"
+        )
+
+
 async def _acquire_lock(connection: asyncpg.Connection, report: Callable[[str], None], max_wait_s: float) -> None:
     """Wait until this session alone may migrate the database. The lock is released with the session."""
     ends = time.monotonic() + max_wait_s
     reported = False
-    while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
+    while not await connection.fetchval(f"SELECT pg_try_advisory_lock($1::bigint # {LOCK_SCHEMA})", _LOCK):
         if time.monotonic() > ends:
             raise MigrationError(f"another migration of this database has been in progress for over {max_wait_s:.0f} s")
         if not reported:

@@ -13,6 +13,7 @@ from engine.base import clock, ids
 from engine.base.settings import Settings
 from engine.store import metrics
 from engine.store.jobs import Job
+from engine.store.own_schema import LOCK_SCHEMA
 from engine.store.queries import Conn
 
 _log = structlog.get_logger("partitions")
@@ -87,7 +88,7 @@ JOB = Job("partitions", every_s=3600, run=make_ahead)
 
 async def make(connection: Conn, table: str, first: date) -> None:
     """Create the partition of the week, or of the day of a daily table, that begins at `first`, if it is missing."""
-    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", partition_name(table, first)):
+    if not await connection.fetchval(_EXISTS, partition_name(table, first)):
         await _make(connection, table, first, width=DAY if table in DAY_TABLES else WEEK)
 
 
@@ -140,8 +141,8 @@ async def _make(connection: Conn, table: str, first: date, *, width: timedelta =
     low, high = bounds(first, width)
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = '5s'")
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-        if await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", name):  # another process was first
+        await connection.execute(f"SELECT pg_advisory_xact_lock($1::bigint # {LOCK_SCHEMA})", _LOCK)
+        if await connection.fetchval(_EXISTS, name):  # another process was first
             return
         await connection.execute(
             f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE "
@@ -171,8 +172,9 @@ def bounds(first: date, width: timedelta = WEEK) -> tuple[str, str]:
 _EXISTING = """
 SELECT child.relname AS name
 FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid JOIN pg_class parent ON parent.oid = inhparent
-WHERE parent.relname = ANY($1)
+WHERE parent.relname = ANY($1) AND parent.relnamespace = current_schema()::regnamespace
 """
+_EXISTS = "SELECT EXISTS (SELECT FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
 _PARTITIONED = (
     "SELECT relname AS name FROM pg_class WHERE relkind = 'p' AND relnamespace = current_schema()::regnamespace"
 )

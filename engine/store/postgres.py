@@ -17,6 +17,7 @@ from asyncpg.transaction import Transaction
 from engine.base import clock
 from engine.store import array_arguments, partitions
 from engine.store.database_errors import DRIVER_ERRORS, BehindPooler, DatabaseError, MissingPartition, translated
+from engine.store.own_schema import search_path
 from engine.store.postgres_hosts import Hosts
 from engine.store.queries import Queries
 
@@ -308,7 +309,10 @@ async def _opened(
         connect=session,
         min_size=smallest,
         max_size=largest,
-        **pool_options(idle_s, session_settings(name) | ({"plan_cache_mode": "force_generic_plan"} if generic else {})),
+        **pool_options(
+            idle_s,
+            session_settings(database_url, name) | ({"plan_cache_mode": "force_generic_plan"} if generic else {}),
+        ),
     )
     pool.hosts = hosts
     try:
@@ -339,19 +343,21 @@ def pool_options(idle_s: float, settings: dict[str, str]) -> dict[str, Any]:
 
 async def refuse_pooler(database_url: str) -> None:
     """Raise BehindPooler unless the URL leads to a server itself; called before the first change of a database."""
-    connection = await _connected(database_url, session_settings("direct"), ACQUIRE_TIMEOUT_S, ACQUIRE_TIMEOUT_S)
+    connection = await _connected(
+        database_url, session_settings(database_url, "direct"), ACQUIRE_TIMEOUT_S, ACQUIRE_TIMEOUT_S
+    )
     try:
         await _require_settings(connection)
     finally:
         connection.terminate()
 
 
-def session_settings(name: str) -> dict[str, str]:
+def session_settings(database_url: str, name: str) -> dict[str, str]:
     """Return the settings of the sessions of a pool with this name."""
     return {
         "application_name": f"waybill {name}",
         "timezone": "UTC",
-        **clock_settings(),
+        **clock_settings(database_url),
         "lock_timeout": f"{LOCK_TIMEOUT_S}s",
         "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
         "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT_S}s",
@@ -360,11 +366,11 @@ def session_settings(name: str) -> dict[str, str]:
     }
 
 
-def clock_settings() -> dict[str, str]:
+def clock_settings(database_url: str) -> dict[str, str]:
     """Return the setting with which a session has service time where that can move, in local mode: there `now()` is the
     function of the schema `clock`, if that exists. `pg_catalog` must be named, or it would come first.
     """
-    return {"search_path": '"$user", public, clock, pg_catalog'} if clock.can_move() else {}
+    return {"search_path": f"{search_path(database_url)}, clock, pg_catalog"} if clock.can_move() else {}
 
 
 async def _require_settings(source: asyncpg.Pool | asyncpg.Connection) -> None:
@@ -387,7 +393,9 @@ async def connect(
 
     Raises DatabaseUnavailable, DatabaseLoginRefused or DatabaseMissing.
     """
-    settings = {"application_name": f"waybill {name}", "timezone": "UTC"} | (clock_settings() if service_time else {})
+    settings = {"application_name": f"waybill {name}", "timezone": "UTC"} | (
+        clock_settings(database_url) if service_time else {}
+    )
     return await _connected(database_url, settings, timeout_s, command_timeout_s)
 
 

@@ -106,7 +106,7 @@ async def open_any(database_url: str, host: Host, *, timeout_s: float) -> Databa
             timeout=timeout_s,
             command_timeout=timeout_s,
             connection_class=DatabaseSession,
-            server_settings=_settings("replica lag"),
+            server_settings=_settings(database_url, "replica lag"),
         )
     except DRIVER_ERRORS as error:
         raise translated(error) from error
@@ -160,15 +160,18 @@ async def open_replica_pool(
         connect=session,
         min_size=0,
         max_size=MAX_SESSIONS,
-        **pool_options(IDLE_S, _settings("api replica")),
+        **pool_options(IDLE_S, _settings(database_url, "api replica")),
     )
     pool.primary = primary
     await pool
     return pool
 
 
-def _settings(name: str) -> dict[str, str]:
-    return session_settings(name) | {"lock_timeout": f"{LOCK_TIMEOUT_S}s", "default_transaction_read_only": "on"}
+def _settings(database_url: str, name: str) -> dict[str, str]:
+    return session_settings(database_url, name) | {
+        "lock_timeout": f"{LOCK_TIMEOUT_S}s",
+        "default_transaction_read_only": "on",
+    }
 
 
 async def _connect(

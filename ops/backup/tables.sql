@@ -23,7 +23,7 @@ WHERE k.contype = 'f' AND f.relnamespace = current_schema()::regnamespace AND f.
 SELECT number, name, digest FROM schema_migrations ORDER BY number;
 
 -- name: own_sessions
--- Processes of Waybill that are connected to this database, except $1.
+-- Processes of Waybill that are connected to this database, except $1; in a schema of one's own, as the same user.
 SELECT DISTINCT application_name AS name FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'waybill %'
-  AND application_name <> $1 ORDER BY 1;
+  AND application_name <> $1 AND (current_schema() = 'public' OR usename = current_user) ORDER BY 1;

@@ -21,10 +21,12 @@ from engine.base.settings import Settings
 from engine.mail.address import domain_name
 from engine.store import postgres
 from engine.store.caches import bump
+from engine.store.own_schema import CHANNEL_SCHEMA
 from engine.store.queries import Queries
 from ops.commands.base import as_json, attached, reported
 
 CHANNEL = "wb_trace"
+_CHANNEL_NAME = f"SELECT '{CHANNEL}' || {CHANNEL_SCHEMA}"
 LASTS_S, RENEW_S = 30.0, 10.0  # a trace whose command died expires after the first
 MAX_S = 3_600.0  # a forgotten command ends by itself
 MAX_WAITING = 1_000  # notifications received and not yet printed
@@ -63,7 +65,8 @@ def follow(settings: Settings, *, domain: str, ends: float | None) -> Iterator[d
         connection = runner.run(postgres.connect(settings.database_url, name="ops trace"))
         received: asyncio.Queue[str] = asyncio.Queue(MAX_WAITING)
         try:
-            runner.run(connection.add_listener(CHANNEL, lambda *notification: _keep(received, str(notification[3]))))
+            channel: str = runner.run(connection.fetchval(_CHANNEL_NAME))
+            runner.run(connection.add_listener(channel, lambda *notification: _keep(received, str(notification[3]))))
             renew_at = 0.0
             while time.monotonic() < ends:
                 if time.monotonic() >= renew_at:

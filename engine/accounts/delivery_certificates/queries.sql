@@ -33,7 +33,7 @@ INSERT INTO certificate_keys (kid, public_key, sealed_key, made_at) VALUES ($1, 
 
 -- name: lock_keys
 -- Let one transaction at a time change which key signs.
-SELECT pg_advisory_xact_lock($1);
+SELECT pg_advisory_xact_lock($1::bigint # :lock_schema);
 
 -- name: retire_key
 -- Retire the key that signs, at $1, and delete its private half.

@@ -12,9 +12,10 @@ from engine.base import clock, ids
 from engine.base.secrets import Pepper
 from engine.ledger.platform_log import record_platform_change
 from engine.sending.messages.rules import made_at
+from engine.store.own_schema import LOCK_SCHEMA
 from engine.store.queries import Queries, Source
 
-_SQL = Queries.beside(__file__)
+_SQL = Queries.beside(__file__, lock_schema=LOCK_SCHEMA)
 _READ = _SQL.rows("read_certified", CertifiedRow)
 _ACTIVE = _SQL.rows("active_key", KeyRow)
 ALL_KEYS = _SQL.rows("all_keys", KeyRow)

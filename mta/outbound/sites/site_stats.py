@@ -26,6 +26,7 @@ from engine.receiving.receivers import store as receivers
 from engine.sending.settle import DeliveryAttempt
 from engine.store.caches import Cache
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.own_schema import CHANNEL_SCHEMA
 from engine.store.queries import Queries
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.sites.receiver_counts import ReceiverCounts
@@ -42,7 +43,7 @@ MAX_OCTETS = 7_000  # of a notification; Postgres allows 8,000
 FLUSH_S = 15.0  # between two writes of the counts by receiver
 
 _log = structlog.get_logger("mta")
-_SQL = Queries.beside(__file__, "site_stats.sql")
+_SQL = Queries.beside(__file__, "site_stats.sql", channel_schema=CHANNEL_SCHEMA)
 _TELL = _SQL.command("tell_traces")
 _INDEX = {Verdict.DELIVERED: 0, Verdict.DEFERRED: 1, Verdict.BOUNCED: 2}
 
