@@ -8,7 +8,7 @@ from asyncpg.connect_utils import SessionAttribute
 from msgspec import Struct
 
 from engine.base.redis_url import RedisServers, RedisTopology, parse
-from engine.base.settings import Settings, variable
+from engine.base.settings import BadSetting, Settings, variable
 from engine.store import redis as redis_store
 from engine.store.postgres_hosts import hosts_of, url_without_hosts
 from ops.doctor import redis_sentinels
@@ -110,7 +110,10 @@ async def redis(settings: Settings) -> list[DoctorFinding]:
 
 async def _redis_state(url: str) -> _RedisState:
     name = url.rpartition("@")[2].partition("?")[0].removeprefix("redis://").removeprefix("rediss://")
-    client = redis_store.connect(url, timeout_s=TIMEOUT_S)
+    try:
+        client = redis_store.connect(url, timeout_s=TIMEOUT_S)
+    except BadSetting as error:
+        return _RedisState(name, None, str(error))
     try:
         answer = await client.one(*_INFO)
         lines = answer.decode("utf-8", "replace").splitlines()

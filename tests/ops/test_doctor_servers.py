@@ -117,6 +117,13 @@ async def test_servers_that_hang_are_found_within_their_time(given: dict[str, st
     assert time.monotonic() - began < 60
 
 
+async def test_an_unknown_option_of_a_redis_url_is_named(given: dict[str, str]) -> None:
+    found = await examined(given | {"WAYBILL_REDIS_URL": "rediss://:hunter2@127.0.0.1/0?ssl_ca_cert=/etc/ca.pem"})
+
+    assert "the unknown option ssl_ca_cert" in found["redis"].found
+    assert "hunter2" not in repr(found)
+
+
 async def test_a_password_is_never_shown(given: dict[str, str]) -> None:
     port = reserve_port()
     secret = {
