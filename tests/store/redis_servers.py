@@ -22,6 +22,7 @@ def unhurried() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(redis_node, "CONNECT_TIMEOUT_S", PATIENCE_S)
+        patch.setattr(redis_store, "START_TIMEOUT_S", PATIENCE_S)
         patch.setattr(redis_primary, "LOOK_TIMEOUT_S", PATIENCE_S)
         patch.setattr(redis_cluster, "READ_TIMEOUT_S", PATIENCE_S)
         yield

@@ -13,6 +13,8 @@ from engine.store.postgres_hosts import NoPrimary
 from loadtests.ports import reserve_port
 from ops.host.prepare import NotPrepared, patiently
 from tests.harness.own_servers import ENCODED, PASSWORD, SecureServers, secure_servers
+from tests.harness.patience import PATIENCE_S
+from tests.store.redis_servers import unhurried
 
 SECRET = "hunter2"
 _NAMES = {"WAYBILL_DATABASE_URL": "postgresql://u:{}@db.test/waybill", "WAYBILL_REDIS_URL": "redis://u:{}@cache.test/0"}
@@ -23,6 +25,13 @@ def secure() -> Iterator[SecureServers]:
     """Both servers for these tests."""
     with secure_servers() as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def patience() -> Iterator[None]:
+    """A handshake takes its time on a busy machine."""
+    with unhurried():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +53,7 @@ async def who(url: str) -> str:
 
 async def stored(url: str) -> bytes:
     """Write to a Redis and read it back."""
-    redis = redis_store.connect(url, timeout_s=10)
+    redis = redis_store.connect(url, timeout_s=PATIENCE_S)
     try:
         await redis.one("SET", "a", "b", "EX", 60)
         return bytes(await redis.one("GET", "a"))
