@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from engine.base.settings import Settings
+from engine.cells.directory import migrate_directory
 from engine.sending.settle import Settler
 from engine.store import service_time
 from engine.store.migrate import migrate
@@ -168,6 +169,19 @@ async def new_database(servers: Temporary, lasting_database: NewDatabase) -> Asy
 async def database_url(lasting_database: NewDatabase) -> str:
     """The database that the tests of this worker share: each makes its own accounts in it."""
     return await lasting_database()
+
+
+@pytest.fixture(scope="session")
+async def new_directory(servers: Temporary) -> NewDatabase:
+    """Return a function that makes an empty directory of cells and returns its URL."""
+
+    async def make() -> str:
+        name = f"directory_{next(_NUMBERS)}"
+        await _say(servers, f"CREATE DATABASE {name}")
+        await migrate_directory(_url(servers, name))
+        return _url(servers, name)
+
+    return make
 
 
 @pytest.fixture(scope="session")

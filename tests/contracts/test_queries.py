@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import date, datetime
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 from uuid import UUID
 
 import asyncpg
+import pytest
 
 import api
 import engine
@@ -22,6 +23,7 @@ import mta
 import ops
 import shards
 from engine.store.queries import REGISTRY, Queries, Query, RowQuery
+from tests.conftest import NewDatabase
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (engine, mta, shards, api, ops, loadtests)
@@ -34,6 +36,9 @@ for _package in PACKAGES:
 
 QUERIES = sorted(REGISTRY, key=lambda query: (str(query.path), query.name))
 ROW_QUERIES = [query for query in QUERIES if isinstance(query, RowQuery)]
+OF_DIRECTORY = ROOT / "engine" / "cells" / "directory.sql"  # a database of its own
+
+Connections = Callable[[Query], asyncpg.Connection]
 
 # A column before or after the sign of a comparison with the clock.
 BY_MOVING_CLOCK = r"(\w+)\s*[<>]=?\s*clock_timestamp\(\)|clock_timestamp\(\)\s*[<>]=?\s*(?:\w+\.)?(\w+)"
@@ -59,25 +64,32 @@ def sql_files() -> list[Path]:
     )
 
 
-async def test_every_query_can_be_prepared_on_the_migrated_database(pool: asyncpg.Pool) -> None:
-    faults: dict[str, str] = {}
+@pytest.fixture
+async def connections(pool: asyncpg.Pool, new_directory: NewDatabase) -> AsyncIterator[Connections]:
+    """Yield a function that returns the connection to the database of a query."""
+    directory = await asyncpg.connect(await new_directory())
     async with pool.acquire() as connection:
-        for query in QUERIES:
-            try:
-                await connection.prepare(query.sql)
-            except asyncpg.PostgresError as error:
-                faults[name_of(query)] = str(error)
+        yield lambda query: directory if query.path == OF_DIRECTORY else connection
+    await directory.close()
+
+
+async def test_every_query_can_be_prepared_on_the_migrated_database(connections: Connections) -> None:
+    faults: dict[str, str] = {}
+    for query in QUERIES:
+        try:
+            await connections(query).prepare(query.sql)
+        except asyncpg.PostgresError as error:
+            faults[name_of(query)] = str(error)
 
     assert not faults
 
 
-async def test_columns_are_the_fields_of_the_struct_in_order(pool: asyncpg.Pool) -> None:
+async def test_columns_are_the_fields_of_the_struct_in_order(connections: Connections) -> None:
     faults: dict[str, list[str]] = {}
-    async with pool.acquire() as connection:
-        for query in ROW_QUERIES:
-            columns = (await connection.prepare(query.sql)).get_attributes()
-            if found := misfits(query, columns):
-                faults[name_of(query)] = found
+    for query in ROW_QUERIES:
+        columns = (await connections(query).prepare(query.sql)).get_attributes()
+        if found := misfits(query, columns):
+            faults[name_of(query)] = found
 
     assert not faults
 
