@@ -16,6 +16,7 @@ from engine.accounts.billing.configuration import configured
 from engine.accounts.request_log.recorder import RequestRecorder
 from engine.base import logs, scheduling
 from engine.base.settings import Settings, is_small
+from engine.cells import claims
 from engine.codes.verifications.send import CodeSender
 from engine.delivery.hints import Hints
 from engine.people.api_keys.key_auth import TOUCH_S, Keys
@@ -84,6 +85,7 @@ class Lifespan:
         await services.resolver.close()
         await services.hints.drain()
         await services.redis.aclose()
+        await claims.close()
         await close_pool(services.pool)
         await asyncio.to_thread(TRACES.stop)
 
@@ -95,6 +97,7 @@ async def _open_services(settings: Settings, rate: Rate) -> ApiServices:
     pool = await open_pool(settings.database_url, name="api", smallest=2, largest=10)
     client = redis_store.connect(settings.redis_url)
     hints = Hints(client)
+    claims.configure(settings)
     keys, sessions = Keys(pool, settings.pepper), SessionAuth(pool, settings.pepper)
     acceptor = Acceptor(pool, hints, settings, on_flush=rate.flushed(functools.partial(metrics.flushed, "accept")))
     resolver = Resolver.from_settings(settings)

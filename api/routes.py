@@ -10,6 +10,7 @@ import structlog
 from msgspec import Meta, Struct
 
 from api.areas.billing import payprov_simulator
+from api.areas.cells import internal
 from api.areas.compat import forms as compat
 from api.areas.contacts import confirmation_page
 from api.areas.delivery_certificates import key_set
@@ -32,6 +33,7 @@ from api.mcp import endpoint as mcp_endpoint
 from api.sdk import resources as sdk
 from engine.base.settings import Settings
 from engine.base.version import version
+from engine.cells import whose
 from engine.codes.verifications.send import LINK_PATH, LOGO_PATH
 from engine.receiving.certificates.renewal import CHALLENGE_PATH
 from engine.receiving.mta_sts.rules import POLICY_PATH
@@ -94,6 +96,8 @@ def add_routes(app: App, services: ApiServices) -> None:
     key_set.add_routes(app, services.pool, settings.pepper)
     security_txt.add_routes(app, settings)
     status_page.add_routes(app, services.pool, settings)
+    if settings.directory_url is not None:
+        app.add_route(whose.PATH, internal.Whose(services))
     app.add_route("/healthz", Health())
     app.add_route("/readyz", ReadinessEndpoint(services))
 

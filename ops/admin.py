@@ -20,6 +20,7 @@ from engine.base import clock, ids
 from engine.base.plans import Plan
 from engine.base.scopes import SCOPES
 from engine.base.settings import Settings
+from engine.cells import claims
 from engine.mail.address import parse_mailbox
 from engine.people import open_account
 from engine.people.api_keys.service import create_api_key
@@ -51,10 +52,12 @@ async def opened(settings: Settings) -> AsyncIterator[asyncpg.Pool]:
     """Open a pool of two connections to the service's database; raises RuntimeError if no URL is known."""
     if settings.database_url is None:
         raise RuntimeError("No database is configured. Set WAYBILL_DATABASE_URL.")
+    claims.configure(settings)
     pool = await open_pool(settings.database_url, name="ops", largest=2)
     try:
         yield pool
     finally:
+        await claims.close()
         await pool.close()
 
 

@@ -98,6 +98,8 @@ async def answer(refusal: Refusal, receive: Receive, send: Send, docs: str) -> N
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
     ]
+    if refusal.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % refusal.retry_after_s))
     headers += [(name.lower().encode(), value.encode()) for name, value in ((REQUEST_ID, request), *SECURITY_HEADERS)]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body[:-1], "more_body": True})

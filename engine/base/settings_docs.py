@@ -15,7 +15,7 @@ from engine.base import settings as module
 from engine.base.settings import SECRETS, Settings, variable
 from engine.base.settings_groups import GROUP_OF
 
-READERS: Final = ("all", "start", "up", "api", "relay", "mx", "mta", "worker", "metrics", "dns", "sink")
+READERS: Final = ("all", "start", "up", "api", "relay", "mx", "mta", "worker", "front", "metrics", "dns", "sink")
 UNSET: Final = "unset"
 _UNITS: Final = {"_s": "seconds", "_bytes": "bytes", "_port": "TCP port", "_bytes_per_s": "bytes per second"}
 _TYPES: Final[dict[str, str]] = {

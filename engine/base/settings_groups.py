@@ -9,6 +9,7 @@ FIELDS: Final = {
         "port_base", "metrics_port", "sink_port", "dns_port",
     ),
     "Database and Redis": ("database_url", "database_read_url", "read_lag_s", "redis_url"),
+    "Cells": ("directory_url", "cell"),
     "Secrets": ("key_pepper", "key_pepper_previous"),
     "Names and sender addresses": ("public_url", "mail_host", "system_from", "tls_report_from", "security_contact"),
     "HTTP API": (

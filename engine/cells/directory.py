@@ -164,10 +164,14 @@ class Directory:
         async with self._pool.acquire() as connection, connection.transaction():
             return _rows(await _PLACE.execute(connection, list(accounts), cell, await _next(connection)))
 
-    async def remove(self, accounts: Collection[UUID], cell: str) -> int:
-        """Remove accounts that this cell no longer has, unless they are moving; return how many they were."""
+    async def remove(self, accounts: Collection[UUID], cell: str, *, older_s: float) -> int:
+        """Remove accounts that this cell no longer has, unless they are moving; return how many they were.
+
+        One that was placed within `older_s` may belong to a transaction that has not been committed yet.
+        """
         async with self._pool.acquire() as connection, connection.transaction():
-            return _rows(await _REMOVE.execute(connection, list(accounts), cell, await _next(connection)))
+            version = await _next(connection)
+            return _rows(await _REMOVE.execute(connection, list(accounts), cell, version, older_s))
 
     async def cell_of(self, account: UUID) -> Placement | None:
         """Return the placement of an account; None if it was never placed or was removed."""
@@ -190,7 +194,8 @@ class Directory:
     # -- moves ------------------------------------------------------------------------------------
 
     async def begin_move(self, accounts: Sequence[UUID], *, source: str, to: str) -> None:
-        """Mark all accounts of a unit as moving; again is fine. From now on fronts hold their requests.
+        """Mark all accounts of a unit as moving; again is fine. From now on fronts hold their requests, so that this
+        call begins the pause: copy what can be copied before it.
 
         Raises DirectoryConflict, with nothing changed, unless all of them are in `source` and move nowhere else.
         """
@@ -201,7 +206,8 @@ class Directory:
 
     async def finish_move(self, accounts: Sequence[UUID], people: Sequence[UUID], *, to: str) -> None:
         """Give a moving unit its new cell, with the claims of its accounts and people, in one transaction; again is
-        fine. From the commit on, the target's rows are the truth.
+        fine. From the commit on, the target's rows are the truth. Record the holders of its claims with `claim_many`
+        before.
 
         Raises DirectoryConflict, with nothing changed, unless each account moves to `to` or is there.
         """
@@ -223,7 +229,8 @@ class Directory:
     async def claim(self, kind: str, name: str, *, cell: str, holder: UUID) -> None:
         """Claim a name for a cell before it commits the row that has it; again is fine.
 
-        Raises ClaimedElsewhere if another cell has it. Between the accounts of a cell, its own database decides.
+        Raises ClaimedElsewhere if another cell has it. Between the accounts of a cell, its own database decides: the
+        claim stands for whichever has the name, and `claim_many` records its holder.
         """
         standing = await _CLAIM.first(self._pool, kind, name, cell, holder)
         while standing is None:  # released between the two parts of the statement

@@ -39,9 +39,11 @@ SELECT account_id, cell, moving_to, version FROM placements WHERE version > $1 O
 SELECT version FROM directory_version;
 
 -- name: remove
--- Remove accounts $1 of cell $2 with version $3; their rows stay without a cell, so that the fronts see it.
+-- Remove accounts $1 of cell $2, placed over $4 seconds ago, with version $3; their rows stay without a cell, so that
+-- the fronts see it.
 UPDATE placements SET cell = NULL, moving_to = NULL, version = $3, updated_at = now()
-WHERE account_id = ANY($1::uuid[]) AND cell = $2 AND moving_to IS NULL;
+WHERE account_id = ANY($1::uuid[]) AND cell = $2 AND moving_to IS NULL
+    AND updated_at <= now() - make_interval(secs => $4);
 
 -- name: placed_in
 -- At most $3 accounts of cell $1 after $2, by id.
@@ -72,12 +74,12 @@ UPDATE placements SET moving_to = NULL, version = $2, updated_at = now()
 WHERE account_id = ANY($1::uuid[]) AND moving_to IS NOT NULL;
 
 -- name: claim
--- Claim name $2 of kind $1 for holder $4 in cell $3, and return the claim that then stands. A claim of the same cell is
--- replaced, because its own database decides between its accounts.
+-- Claim name $2 of kind $1 for holder $4 in cell $3, and return the claim that then stands. A claim of the same cell
+-- keeps its holder, because that cell's database decides between its accounts, but counts as young again.
 WITH made AS (
     INSERT INTO claims (kind, name, cell, holder) VALUES ($1, $2, $3, $4)
     ON CONFLICT (kind, name) DO UPDATE
-        SET holder = excluded.holder, claimed_at = now()
+        SET claimed_at = now()
         WHERE claims.cell = excluded.cell
     RETURNING kind, name, cell, holder
 )

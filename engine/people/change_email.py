@@ -8,6 +8,9 @@ No answer reveals whether the new address has a person; in that case its mailbox
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.base.events import AccountEvent
+from engine.cells import claims
+from engine.cells.claims import ClaimKind
+from engine.cells.directory import ClaimedElsewhere
 from engine.people.change_password import prove
 from engine.people.log_in import slow_down, too_many
 from engine.people.open_session import NewSession, end_others, remember, renew_session
@@ -66,6 +69,11 @@ async def confirm(
     """
     await slow_down(services.limits, "confirm", None, device, services.settings)
     proof = await proof_with(services, token, Purpose.CHANGE_EMAIL, password, caller)
+    shown = await tokens.presented(services.pool, token, Purpose.CHANGE_EMAIL, clock.now())
+    try:
+        await claims.claim(ClaimKind.EMAIL, shown.detail or "", shown.user_id)
+    except ClaimedElsewhere:
+        raise _taken() from None
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
         person, address = await used_up(connection, token, Purpose.CHANGE_EMAIL, at, proof=proof)
@@ -74,7 +82,7 @@ async def confirm(
         try:
             await _SET.execute(connection, person.id, address, at, proof is None)
         except UniqueViolation:
-            raise Refusal(ErrorType.CONFLICT, "Another person now uses this address. Choose another one.") from None
+            raise _taken() from None
         await tokens.burn_all(connection, person.id, Purpose)  # they were sent to the old address
         own = caller if caller is not None and caller.user_id == person.id else None
         await end_others(connection, person.id, None if own is None else own.session_id)
@@ -87,3 +95,7 @@ async def confirm(
         await enqueue(connection, SystemMailKind.EMAIL_CHANGED, person.email, at=at, new_email=address)
         await record_person_event(connection, person.id, AccountEvent.MEMBER_EMAIL_CHANGED, {})
     return made
+
+
+def _taken() -> Refusal:
+    return Refusal(ErrorType.CONFLICT, "Another person now uses this address. Choose another one.")

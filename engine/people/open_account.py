@@ -4,12 +4,13 @@ from datetime import datetime
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct
+from msgspec import Struct, field
 
 from engine.base import ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
 from engine.base.plans import Plan
+from engine.cells import claims
 from engine.ledger.events import record_event
 from engine.people.account import store as accounts
 from engine.people.people import store as people
@@ -32,6 +33,16 @@ class NewOwner(Struct, frozen=True):
     password_hash: str | None
     verified_at: datetime | None = None
     signed_up_from: str | None = None
+    id: UUID = field(default_factory=ids.uuid7)
+    account_id: UUID = field(default_factory=ids.uuid7)
+
+
+async def claim_for(owner: NewOwner) -> bool:
+    """Claim the address and place the account in this cell, before the transaction that creates them.
+
+    Returns False if another cell has the address.
+    """
+    return await claims.claim_owner(owner.account_id, owner.id, owner.email)
 
 
 async def open_account(
@@ -46,8 +57,10 @@ async def open_account(
     verified_at: datetime | None = None,
 ) -> NewAccount:
     """Create an account with its owner. Raises a 409 if a person with this address exists."""
+    owner = NewOwner(email, password_hash, verified_at)
+    if not await claim_for(owner):
+        raise Refusal(ErrorType.CONFLICT, f"A person with the address {email} exists in another cell.")
     async with pool.acquire() as connection, connection.transaction():
-        owner = NewOwner(email, password_hash, verified_at)
         made = await open_with_owner(
             connection, owner, name=name, plan=plan, daily_cap=daily_cap, monthly_cap=monthly_cap, actor="operator"
         )
@@ -70,7 +83,7 @@ async def open_with_owner(
 
     `actor` is who creates it, by default the owner.
     """
-    account, user = ids.uuid7(), ids.uuid7()
+    account, user = owner.account_id, owner.id
     try:
         async with connection.transaction():  # a savepoint: a taken address leaves the caller's transaction usable
             await accounts.insert(

@@ -14,7 +14,7 @@ from engine.base.plans import Plan
 from engine.base.secrets import Pepper
 from engine.base.text import checked_line
 from engine.people.log_in import slow_down
-from engine.people.open_account import NewOwner, open_with_owner
+from engine.people.open_account import NewOwner, claim_for, open_with_owner
 from engine.people.people import challenge, rules
 from engine.people.people import store as people
 from engine.people.services import PeopleServices
@@ -67,12 +67,13 @@ async def sign_up(services: PeopleServices, wanted: SignUpRequest, device: Devic
     await services.passwords.apart(lambda: rules.check_password(wanted.password, known))
     hashed = await services.passwords.hashed(wanted.password)
     notice = await services.limits.check(f"signup-notice:{email}", NOTICES_PER_HOUR / 3600, burst_s=3600)
+    owner = NewOwner(email, hashed, signed_up_from=device.address)
+    free = await claim_for(owner)
     async with services.pool.acquire() as connection, connection.transaction():
         at = clock.now()
         if proof is not None and not await people.SPEND.records(connection, proof, at + challenge.LIFETIME):
             raise challenge.spent()
-        owner = NewOwner(email, hashed, signed_up_from=device.address)
-        made = await open_with_owner(connection, owner, name=name, plan=Plan.FREE)
+        made = await open_with_owner(connection, owner, name=name, plan=Plan.FREE) if free else None
         if made is not None:
             await ask_to_verify(connection, pepper, made.owner_id, email)
         elif notice.allowed:

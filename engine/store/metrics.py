@@ -16,6 +16,7 @@ REQUESTS = Counter("waybill_http_requests", "Requests answered", ["operation", "
 REQUESTS_OPEN = Gauge(
     "waybill_http_requests_open", "Requests being answered, open tails among them", multiprocess_mode="livesum"
 )
+FRONT_REQUESTS = Counter("waybill_front_requests", "Requests passed to a cell by a front", ["cell", "status"])
 ACCEPTED = Counter("waybill_accepted", "Messages accepted")
 CODES_SENT = Counter("waybill_verification_codes", "One-time codes accepted for sending", ["sending"])
 CODES_CHECKED = Counter("waybill_verification_checks", "Guessed one-time codes, and confirmations by link", ["result"])

@@ -27,6 +27,7 @@ from engine.audience.contacts import jobs as contacts
 from engine.base import logs, scheduling
 from engine.base.server_versions import UnsupportedServer
 from engine.base.settings import Settings, load
+from engine.cells import claims, reconcile
 from engine.codes.address_checks import service as address_checks
 from engine.codes.verifications import jobs as verifications
 from engine.events.webhooks import service as webhooks
@@ -68,7 +69,7 @@ JOBS: Final = (
     *read_reports.JOBS, room.JOB, webhooks.JOB, measure.JOB, suspend.JOB, limit_mails.JOB, request_log.JOB,
     *contacts.JOBS, *outcomes.JOBS, reviews.JOB, verifications.JOB, address_checks.JOB,
     open_session.JOB, invitations.JOB, status_page.JOB, purge.JOB, purge_billing.JOB, erase.JOB, erase_address.JOB,
-    reseal.JOB, receivers.JOB, forget_content.JOB, forget_received.JOB, agent_sends.JOB,
+    reseal.JOB, reconcile.JOB, receivers.JOB, forget_content.JOB, forget_received.JOB, agent_sends.JOB,
 )  # fmt: skip
 
 _log = structlog.get_logger("worker")
@@ -95,6 +96,7 @@ async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
     stop = stop or stopping.stop_event()
     if settings.redis_url is not None:
         await redis_store.refuse_old(settings.redis_url)
+    claims.configure(settings)
     pool = await open_current(settings.database_url, name="worker", largest=8)
     mailer = Mailer(pool, settings)
     forwarder = Forwarder(pool, settings)
@@ -119,6 +121,7 @@ async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:
     await forwarder.close()
     await client.close()
     await broadcasts.close()
+    await claims.close()
     await close_pool(pool)
 
 

@@ -57,7 +57,7 @@ async def test_an_account_is_placed_once(directory: Directory) -> None:
 async def test_changes_come_in_order_and_tell_of_removed_accounts(directory: Directory) -> None:
     first, second = await place(directory), await place(directory, "two")
     seen = await directory.version()
-    assert await directory.remove([first, second], "one") == 1
+    assert await directory.remove([first, second], "one", older_s=0) == 1
 
     [change] = await directory.changes(seen, 10)
     assert (change.account_id, change.cell) == (first, None)
@@ -100,7 +100,7 @@ async def test_a_unit_moves_whole_or_not_at_all(directory: Directory) -> None:
 async def test_a_canceled_move_leaves_the_account_where_it_was(directory: Directory) -> None:
     account = await place(directory)
     await directory.begin_move([account], source="one", to="two")
-    assert await directory.remove([account], "one") == 0
+    assert await directory.remove([account], "one", older_s=0) == 0
     for _ in range(2):
         await directory.cancel_move([account])
 
@@ -116,7 +116,7 @@ async def test_a_name_has_one_cell(directory: Directory) -> None:
 
     with pytest.raises(ClaimedElsewhere) as refused:
         await directory.claim("domain", "a.test", cell="two", holder=mine)
-    assert refused.value.claim == Claim("domain", "a.test", "one", theirs)
+    assert refused.value.claim == Claim("domain", "a.test", "one", mine)
     await directory.claim("receiving", "a.test", cell="two", holder=mine)
 
 

@@ -153,14 +153,16 @@ class Api:
 
 
 @contextlib.contextmanager
-def serving(settings: Settings, log: Path) -> Iterator[str]:
+def serving(settings: Settings, log: Path, factory: str = "create_app") -> Iterator[str]:
     """Run the application on a free loopback port and yield its base URL.
+
+    `factory` is the function of tests.harness.served that makes it.
 
     Granian ends with this process, and its worker with Granian, whatever kills either.
     """
     for last in (False,) * (_TRIES - 1) + (True,):
         port = reserve_port()
-        process = _start(settings, port, log)
+        process = _start(settings, port, log, factory)
         try:
             if not _answers(process, port, must=last, log=log):
                 continue
@@ -176,13 +178,13 @@ def server_pid(url: str) -> int:
     return _PIDS[url]
 
 
-def _start(settings: Settings, port: int, log: Path) -> fork_server.Started:
+def _start(settings: Settings, port: int, log: Path, factory: str) -> fork_server.Started:
     own = structs.replace(settings, api_port=port, public_url=f"http://127.0.0.1:{port}")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     words = [
         "--interface", "asgi", "--factory", "--workers", "1", "--host", "127.0.0.1", "--port", str(port),
         "--loop", "uvloop", "--log-level", "warning", "--http", "1", "--no-ws",
-        "--http1-buffer-size", str(MAX_HEAD_BYTES), "tests.harness.served:create_app",
+        "--http1-buffer-size", str(MAX_HEAD_BYTES), f"tests.harness.served:{factory}",
     ]  # fmt: skip
     with log.open("ab") as output:
         return fork_server.start("granian", words, environ=environ | to_environ(own), stdout=output, stderr=output)

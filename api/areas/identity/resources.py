@@ -17,7 +17,9 @@ from api.http.operation import Access, Area, Call, Operation, Raw
 from api.http.paging import Page
 from api.http.session import Session, renew_session, session_reply
 from engine.base import clock, ids
-from engine.base.errors import ErrorType
+from engine.base.errors import ErrorType, Refusal
+from engine.cells import claims
+from engine.cells.directory import ClaimedElsewhere
 from engine.people.identity import links as identity_links
 from engine.people.identity import rules
 from engine.people.identity import sign_in as identity
@@ -49,6 +51,8 @@ async def get_callback(call: Call, query: Callback) -> Raw:
     landing = await identity.handle_return(call.services, came, browser, auth.device(call.request))
     if browser is not None and rules.browser_digest(browser) is not None:  # a ticket outlives the state by five minutes
         call.cookies = (_browser_cookie(call, browser),)
+    if landing.cell is not None:
+        call.cookies = (*call.cookies, _cell_cookie(call, landing.cell))
     if landing.session is not None:
         call.cookies = (*call.cookies, session_cookie(call.settings, landing.session.secret))
     return _redirect(landing.location)
@@ -66,7 +70,12 @@ async def get_nonce(call: Call) -> OneTapNonce:
 
 async def post_one_tap(call: Call, body: OneTap) -> Session:
     """Open a session for the ID token that the one-tap button gave to the page."""
-    made = await identity.one_tap(call.services, body.credential, _known_browser(call), auth.device(call.request))
+    device = auth.device(call.request)
+    try:
+        made = await identity.one_tap(call.services, body.credential, _known_browser(call), device)
+    except ClaimedElsewhere as elsewhere:
+        call.cookies = (_cell_cookie(call, elsewhere.claim.cell),)
+        raise Refusal(ErrorType.INVALID_CREDENTIALS, "Sign in once more: another cell has your account.") from None
     return await session_reply(call, made)
 
 
@@ -121,6 +130,10 @@ def _browser(call: Call) -> str:
     """Return the browser's secret from its cookie, or a new one; windows of one browser share it."""
     known = _known_browser(call)
     return known if known is not None and rules.browser_digest(known) is not None else rules.new_browser()
+
+
+def _cell_cookie(call: Call, cell: str) -> str:
+    return http_only(call.settings, claims.HINT_COOKIE, cell, max_age_s=rules.COOKIE_S)
 
 
 def _browser_cookie(call: Call, browser: str) -> str:

@@ -4,7 +4,7 @@
 """
 
 from engine.base.settings.checks import is_small, runs_everything
-from engine.base.settings.fields import MEBIBYTE, MIN_DISK_BYTES, PROCESSES, SECRETS, Settings
+from engine.base.settings.fields import FRONT, MEBIBYTE, MIN_DISK_BYTES, PROCESSES, SECRETS, Settings
 from engine.base.settings.loading import Loaded, load, shown, to_environ, unknown_setting
 from engine.base.settings.values import (
     PREFIX,
@@ -18,6 +18,7 @@ from engine.base.settings.values import (
 )
 
 __all__ = [
+    "FRONT",
     "MEBIBYTE",
     "MIN_DISK_BYTES",
     "PREFIX",

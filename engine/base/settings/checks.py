@@ -6,13 +6,14 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from engine.base import redis_url, server_url
-from engine.base.settings.fields import MEBIBYTE, PROCESSES, Settings
+from engine.base.settings.fields import FRONT, MEBIBYTE, PROCESSES, Settings
 from engine.base.settings.values import BadSetting, variable
 
 MIN_PEPPER = 16
 MAX_PORT_BASE = 65_500  # leaves room for the ports in a row that begin there
 MAX_RESERVE = 0.5  # of an account's limits, which broadcasts leave unused
 _HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})+", re.ASCII | re.IGNORECASE)
+_CELL = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _ADDRESS = re.compile(rf"[a-z0-9._+-]{{1,64}}@{_HOST.pattern}", re.ASCII | re.IGNORECASE)
 _SENDER = re.compile(rf"{_ADDRESS.pattern}|[^<>@\x00-\x1f]{{1,100}} <{_ADDRESS.pattern}>", re.IGNORECASE)
 _HTTPS = re.compile(rf"https://{_HOST.pattern}(?::[0-9]{{1,5}})?(?:/[!-~]*)?", re.ASCII)
@@ -56,6 +57,7 @@ def check(settings: Settings) -> None:
         value = getattr(settings, field)
         if value is not None and _scheme(value) not in schemes:
             raise BadSetting(f"{variable(field)} must be a URL that begins with {' or '.join(schemes)}://")
+    _check_cells(settings)
     _check_processes(settings)
     _check_login(settings)
     _check_replicas(settings)
@@ -125,12 +127,26 @@ def _check_peppers(settings: Settings) -> None:
         )
 
 
+def _check_cells(settings: Settings) -> None:
+    if settings.cell is not None and _CELL.fullmatch(settings.cell) is None:
+        raise BadSetting(f"{variable('cell')} is {settings.cell!r}; it must be lower-case letters, digits and hyphens")
+    if settings.directory_url is None:
+        if settings.cell is not None or FRONT in settings.processes:
+            raise BadSetting(f"{variable('directory_url')} is not set, but cells and fronts need it; set it too")
+    elif _scheme(settings.directory_url) not in ("postgresql", "postgres"):
+        raise BadSetting(f"{variable('directory_url')} must be a URL that begins with postgresql://")
+    elif settings.cell is None and settings.processes != (FRONT,):
+        raise BadSetting(f"{variable('cell')} is not set; name this installation as in the directory")
+
+
 def _check_processes(settings: Settings) -> None:
+    if settings.processes == (FRONT,):
+        return
     unknown = [name for name in settings.processes if name not in PROCESSES]
     if unknown or not settings.processes or len(set(settings.processes)) < len(settings.processes):
         raise BadSetting(
             f"{variable('processes')} is {','.join(settings.processes)!r}; it must be a list of different ones of "
-            f"{', '.join(PROCESSES)}"
+            f"{', '.join(PROCESSES)}, or {FRONT} alone"
         )
     own = [variable(field) for field in ("database_url", "redis_url") if getattr(settings, field) is None]
     if own and not runs_everything(settings):

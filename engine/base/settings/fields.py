@@ -15,11 +15,12 @@ from engine.base.settings.values import BlocklistZone, HostPort, SocketAddress, 
 MEBIBYTE = 1024 * 1024
 MIN_DISK_BYTES = 512 * MEBIBYTE  # free, below which the API is not ready
 PROCESSES = ("api", "relay", "mx", "mta", "worker")
+FRONT = "front"  # alone on its hosts
 # Masked wherever settings are shown.
 SECRETS = frozenset(
     {
-        "key_pepper", "key_pepper_previous", "database_url", "database_read_url", "redis_url", "idp_client_secret",
-        "payprov_secret", "stripe_key", "stripe_webhook_secret",
+        "key_pepper", "key_pepper_previous", "database_url", "database_read_url", "directory_url", "redis_url",
+        "idp_client_secret", "payprov_secret", "stripe_key", "stripe_webhook_secret",
     }
 )  # fmt: skip
 
@@ -35,7 +36,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     state: Path = Path(".state")
     """all: Folder for everything that this host keeps: embedded servers, pepper, logs, the local sink."""
     processes: tuple[str, ...] = PROCESSES
-    """up: Kinds of processes that run on this host, of `api`, `relay`, `mx`, `mta` and `worker`."""
+    """up: Kinds of processes that run on this host, of `api`, `relay`, `mx`, `mta` and `worker`; or `front` alone,
+    which passes requests to several cells."""
     profile: Literal["auto", "small", "full"] = "auto"
     """up: `full` runs a process for each part, `small` two: the API with one worker, and one process for all other
     parts, with servers that use little memory; `api_workers`, `mta_workers` and the number of relay and mx processes
@@ -55,14 +57,20 @@ class Settings(Struct, frozen=True, kw_only=True):
     redis_url: str | None = None
     """all: URL of Redis or Valkey, `redis://…`, `rediss://…`, `redis+sentinel://…`, `redis+cluster://…` or `unix://…`;
     unset: an embedded server under the state folder."""
+    directory_url: str | None = None
+    """front, api, worker: URL of the PostgreSQL database that is the directory of several cells; unset: this
+    installation is the only one."""
+    cell: str | None = None
+    """api, worker: Name of this installation in the directory; needed with `WAYBILL_DIRECTORY_URL`, except on
+    fronts."""
     api_host: str = "127.0.0.1"
-    """api, worker: Address that the HTTP API and the metrics listen on."""
+    """api, front, worker: Address that the HTTP API and the metrics listen on."""
     port_base: int | None = None
     """all: First of 7 ports in a row for this instance's servers, so that a second one with another `state` runs on the
     same machine: API, submission with STARTTLS and with TLS, incoming mail, metrics, local sink, local DNS. A port that
     is set itself stays; unset: the ports' own defaults."""
     api_port: int = 8080
-    """api: Port of the HTTP API."""
+    """api, front: Port of the HTTP API."""
     submission_host: str = "127.0.0.1"
     """relay: Address that SMTP submission listens on."""
     submission_port: int = 2587
@@ -131,19 +139,20 @@ class Settings(Struct, frozen=True, kw_only=True):
     """mta, worker: Local addresses to send mail from, each with an optional EHLO name after `=`; unset: the system
     chooses."""
     public_url: str = "http://127.0.0.1:8080"
-    """api, worker: URL of the API as clients and browsers see it, for links in mail, cookies and passkeys; unset:
-    http://127.0.0.1 with the API port."""
+    """api, front, worker: URL of the API as clients and browsers see it, for links in mail, cookies and passkeys;
+    unset: http://127.0.0.1 with the API port."""
     security_contact: str | None = None
     """api: Where people report vulnerabilities of this installation, an email address or an https:// URL; served at
     `/.well-known/security.txt`; unset: that path answers 404."""
     status_page: bool = False
     """api, worker: Serve a public status page at `/status` and `/status.json`, and record its history."""
     key_pepper: str | None = None
-    """api, relay, mx, mta, worker, dns: Secret with which API keys and sessions are hashed and DKIM keys encrypted, the
-    same on all hosts; unset: generated on the first start and stored in the state folder."""
+    """api, front, relay, mx, mta, worker, dns: Secret with which API keys and sessions are hashed and DKIM keys
+    encrypted, the same on all hosts; unset: generated on the first start and stored in the state folder."""
     key_pepper_previous: str | None = None
-    """api, relay, mx, mta, worker, dns: The pepper before a change, accepted beside WAYBILL_KEY_PEPPER and used for
-    nothing new; unset: with a generated pepper, the file `pepper-previous` in the state folder, if there is one."""
+    """api, front, relay, mx, mta, worker, dns: The pepper before a change, accepted beside WAYBILL_KEY_PEPPER and
+    used for nothing new; unset: with a generated pepper, the file `pepper-previous` in the state folder, if there is
+    one."""
     allow_private_mx: bool = False
     """mta, worker: Allow delivery to private and loopback addresses; `up` turns this on in local mode."""
     allow_private_webhooks: bool | None = None
@@ -154,12 +163,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_message_bytes: int = 40 * MEBIBYTE
     """api, relay: Maximum size of a composed message."""
     max_request_bytes: int = 60 * MEBIBYTE
-    """api: Maximum size of the request body of a single send: base64 and JSON make it larger than the message."""
+    """api, front: Maximum size of the request body of a single send: base64 and JSON make it larger than the
+    message."""
     max_inflight_bytes: int = 256 * MEBIBYTE
     """api, relay: Memory that one process may use for request bodies and messages that it is receiving; requests
     without credentials get an eighth of it."""
     body_deadline_s: float = 60.0
-    """api: Time within which a request body must arrive."""
+    """api, front: Time within which a request body must arrive."""
     body_min_bytes_per_s: int = 500
     """api, relay, mx: Minimum rate at which a body must arrive in every window of 5 s, beside the deadline (Postfix
     smtpd_min_data_rate)."""
@@ -288,7 +298,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     clamd_timeout_s: float = 30.0
     """mx: Time limit for clamd's scans of one message."""
     http_proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """api: Networks of load balancers whose X-Forwarded-For the API trusts."""
+    """api, front: Networks of load balancers whose X-Forwarded-For the API trusts."""
     webhook_ladder_s: tuple[float, ...] = (10, 60, 300, 1800, 7200, 21600, 43200)
     """worker: Waits between the attempts of a webhook post."""
     webhook_timeout_s: float = 10.0
@@ -319,13 +329,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     tails_per_worker: int = 5_000
     """api: Maximum number of tails that one API worker keeps open."""
     stream_write_s: float = 30.0
-    """api: Time without progress after which the API disconnects a client that does not read its response."""
+    """api, front: Time without progress after which the API disconnects a client that does not read its response."""
     log_output: Literal["files", "stdout"] = "files"
     """up: Where the log lines of the processes go: `files` in the folder `log` of the state folder, or the standard
     output of `ops up`, as containers expect."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """api, relay, mx, mta, worker: Lowest level of the log lines that are written; `ops log level` changes it for a
-    limited time."""
+    """api, front, relay, mx, mta, worker: Lowest level of the log lines that are written; `ops log level` changes it
+    for a limited time."""
     traces: bool = False
     """api, relay, mta, worker: Whether to record spans of messages and export them by OTLP over HTTP; the standard
     variables such as `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_TRACES_SAMPLER` say where to and how many. Needs the

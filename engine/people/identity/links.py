@@ -17,6 +17,8 @@ from engine.base import clock, ids, local_mode
 from engine.base.errors import ErrorType, Refusal, not_found
 from engine.base.events import AccountEvent
 from engine.base.plans import Plan
+from engine.cells import claims
+from engine.cells.claims import ClaimKind
 from engine.ledger.events import record_event
 from engine.people.identity import rules, store
 from engine.people.identity.services import IdentityServices
@@ -52,12 +54,14 @@ async def recognise(services: IdentityServices, proven: Proven) -> Recognised:
 
     Linking waits until everything is proven (`record_use`). Raises 409 `invalid_state` without an address that the
     provider has verified, or if its person here has not verified it, 409 `conflict` if they have another identity at
-    the provider, 422 for an invalid address, 403 `forbidden` for a new person if sign-up is closed.
+    the provider, 422 for an invalid address, 403 `forbidden` for a new person if sign-up is closed; ClaimedElsewhere
+    if the identity or its address belongs to a person of another cell.
     """
     known = await store.FIND.first(services.pool, proven.issuer, proven.subject)
     if known is not None:
         person = await people.READ.first(services.pool, known.user_id)
     else:
+        await claims.check_here(ClaimKind.IDENTITY, claims.identity(proven.issuer, proven.subject))
         address = people_rules.checked_email(_vouched(proven))
         person = await people.FIND.first(services.pool, address)
         if person is None:
@@ -76,6 +80,7 @@ async def recognise(services: IdentityServices, proven: Proven) -> Recognised:
 async def record_use(services: IdentityServices, user: UUID, issuer: str, subject: str) -> None:
     """Record the use of an identity, and link it first if it is new; call it once everything is proven."""
     at = clock.now()
+    await claims.claim(ClaimKind.IDENTITY, claims.identity(issuer, subject), user)
     async with services.pool.acquire() as connection, connection.transaction():
         person = await people.LOCK.first(connection, user)
         if person is None:
@@ -142,8 +147,12 @@ async def _welcome(services: IdentityServices, proven: Proven, address: str) -> 
     """Create a person with their account, verified address and identity, without a password."""
     if not local_mode.may_sign_up(services.settings):
         raise Refusal(ErrorType.FORBIDDEN, local_mode.sign_up_closed(services.settings))
+    owner = NewOwner(address, None, verified_at=clock.now())
+    await claims.check_here(ClaimKind.EMAIL, address)
+    await claims.claim(ClaimKind.IDENTITY, claims.identity(proven.issuer, proven.subject), owner.id)
+    await claims.claim(ClaimKind.EMAIL, address, owner.id)
+    await claims.place(owner.account_id)
     async with services.pool.acquire() as connection, connection.transaction():
-        owner = NewOwner(address, None, verified_at=clock.now())
         name = address.partition("@")[0][:MAX_NAME]
         made = await open_with_owner(connection, owner, name=name, plan=Plan.FREE)
         if made is not None:

@@ -16,6 +16,7 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
+from engine.cells.directory import ClaimedElsewhere
 from engine.people.identity import rules, store
 from engine.people.identity.id_tokens import BadToken
 from engine.people.identity.links import recognise, record_use
@@ -53,6 +54,7 @@ class SignInRedirect(Struct, frozen=True):
 
     location: str
     session: NewSession | None = None
+    cell: str | None = None  # the browser should begin again in this one
 
 
 class Nonce(Struct, frozen=True):
@@ -128,6 +130,12 @@ async def handle_return(
         return await _landed(services, waiting, proven, device)
     except Refusal as refusal:
         return _refused(settings, waiting, rules.word_for(refusal))
+    except ClaimedElsewhere as elsewhere:
+        given = {
+            "returnTo": waiting.return_to, "appRedirect": waiting.app_redirect, "verifierChallenge": waiting.challenge,
+        }  # fmt: skip
+        again = {name: value for name, value in given.items() if value is not None}
+        return SignInRedirect(_extended(f"{_home(settings)}/v1/auth/idp/start", again), cell=elsewhere.claim.cell)
 
 
 async def give_nonce(services: IdentityServices, browser: str) -> Nonce:

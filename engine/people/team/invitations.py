@@ -18,6 +18,9 @@ from engine.base.plans import Caps
 from engine.base.roles import Role
 from engine.base.secrets import Pepper
 from engine.base.settings import Settings
+from engine.cells import claims
+from engine.cells.claims import ClaimKind
+from engine.cells.directory import ClaimedElsewhere
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import limit_reached, locked_caps
 from engine.people.account import store as accounts
@@ -79,6 +82,14 @@ async def invite(services: InvitationServices, person: Person, email: str, role:
     address, account = checked_email(email), person.account_id
     rules.check_invite(person.role, role)
     await _slow_down(services.limits, account, address)
+    try:
+        await claims.check_here(ClaimKind.EMAIL, address)
+    except ClaimedElsewhere:
+        raise Refusal(
+            ErrorType.CONFLICT,
+            f"{address} belongs to a person whose account is in another cell of this service. Ask the operator to move"
+            " one of the accounts.",
+        ) from None
     mail = ids.uuid7()
     token = token_of(services.settings.pepper, mail)
     async with services.pool.acquire() as connection, connection.transaction():

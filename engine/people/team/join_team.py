@@ -12,6 +12,9 @@ import asyncpg
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal
 from engine.base.events import AccountEvent
+from engine.cells import claims
+from engine.cells.claims import ClaimKind
+from engine.cells.directory import ClaimedElsewhere
 from engine.ledger.events import record_event
 from engine.ledger.plan_limits import locked_caps
 from engine.people.log_in import slow_down
@@ -42,6 +45,12 @@ async def accept(services: PeopleServices, token: str, password: str, device: De
     if person is None:
         known = [found.email, found.email.partition("@")[0]]
         await services.passwords.apart(lambda: people_rules.check_password(password, known))
+        try:
+            await claims.claim(ClaimKind.EMAIL, found.email, found.account_id)
+        except ClaimedElsewhere:
+            raise Refusal(
+                ErrorType.CONFLICT, "Your account is in another cell of this service. Ask the operator to move it."
+            ) from None
         try:
             await _join(services.pool, found, None, await services.passwords.hashed(password), device)
         except UniqueViolation:  # a sign-up with this address came first

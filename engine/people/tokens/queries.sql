@@ -10,8 +10,8 @@ WITH burnt AS (
 INSERT INTO single_use_tokens (digest, purpose, user_id, detail, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: holder_of_token
--- Find the person of the token with digest $1 for purpose $2, valid at $3.
-SELECT user_id FROM single_use_tokens WHERE digest = $1 AND purpose = $2 AND expires_at > $3;
+-- Find the person and the detail of the token with digest $1 for purpose $2, valid at $3.
+SELECT user_id, detail FROM single_use_tokens WHERE digest = $1 AND purpose = $2 AND expires_at > $3;
 
 -- name: burn_token
 -- Consume the token with digest $1 for purpose $2 at $3.

@@ -14,8 +14,8 @@ from engine.store.queries import Conn, Queries, Source
 _SQL = Queries.beside(__file__)
 
 
-class ConsumedToken(Struct, frozen=True):
-    """A token just consumed: its person and what it confirms."""
+class PresentedToken(Struct, frozen=True):
+    """A token: its person and what it confirms."""
 
     user_id: UUID
     detail: str | None
@@ -23,8 +23,8 @@ class ConsumedToken(Struct, frozen=True):
 
 _IS_STORED = _SQL.command("is_token_stored")
 _ISSUE = _SQL.command("issue_token")
-_HOLDER = _SQL.command("holder_of_token")
-_BURN = _SQL.rows("burn_token", ConsumedToken)
+_HOLDER = _SQL.rows("holder_of_token", PresentedToken)
+_BURN = _SQL.rows("burn_token", PresentedToken)
 _BURN_OF = _SQL.command("burn_tokens_of")
 FORGET = _SQL.command("forget_tokens")
 
@@ -61,14 +61,18 @@ async def issue(
 
 async def holder(source: Source, token: str, purpose: Purpose, at: datetime) -> UUID:
     """Return the person of a token without consuming it; raise the 400 of `rules.spent`."""
-    if rules.well_formed(token):
-        for row in await _HOLDER.records(source, rules.digest_of(token), purpose.value, at):
-            user: UUID = row["user_id"]
-            return user
-    raise rules.spent()
+    return (await presented(source, token, purpose, at)).user_id
 
 
-async def burn(connection: Conn, token: str, purpose: Purpose, at: datetime) -> ConsumedToken:
+async def presented(source: Source, token: str, purpose: Purpose, at: datetime) -> PresentedToken:
+    """Return a token without consuming it; raise the 400 of `rules.spent`."""
+    row = await _HOLDER.first(source, rules.digest_of(token), purpose.value, at) if rules.well_formed(token) else None
+    if row is None:
+        raise rules.spent()
+    return row
+
+
+async def burn(connection: Conn, token: str, purpose: Purpose, at: datetime) -> PresentedToken:
     """Consume the token; raise the 400 of `rules.spent`. Only one of concurrent requests succeeds."""
     row = await _BURN.first(connection, rules.digest_of(token), purpose.value, at)
     if row is None:

@@ -20,6 +20,9 @@ from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, existing, not_found
 from engine.base.events import AccountEvent
 from engine.base.settings import Settings
+from engine.cells import claims
+from engine.cells.claims import ClaimKind
+from engine.cells.directory import ClaimedElsewhere
 from engine.ledger import heads, log
 from engine.ledger.events import append_locked
 from engine.sending.domains import drift, lookups, mistakes, records, rules, sample, store
@@ -75,6 +78,7 @@ class _Contest(Struct, frozen=True):
     rival: Rival = "none"
     holder: DomainRow | None = None
     found: tuple[CheckedRecord, ...] = ()
+    elsewhere: bool = False  # an account of another cell has it verified
 
 
 async def verify_now(pool: asyncpg.Pool, settings: Settings, account: UUID, domain: UUID) -> Verified:
@@ -107,11 +111,26 @@ async def verify(pool: asyncpg.Pool, settings: Settings, domain: DomainRow, aske
     elsewhere = await lookups.look_up_all(asked, mistakes.appended_places(checks, domain.name), left_s)
     checks = mistakes.located(checks, domain.name, elsewhere)
     contest = _contest(holder, rival_keys, answers)
+    if domain.status != "verified" and _is_published(checks):
+        contest = await _claimed(domain, contest)
     try:
         return await _write(pool, settings, domain, keys, checks, contest)
     except UniqueViolation:  # another account was verified between the lookup and the write
         contest = _Contest("unsure", await store.HOLDER.first(pool, domain.name, domain.id))
         return await _write(pool, settings, domain, keys, checks, contest)
+
+
+def _is_published(checks: Sequence[CheckedRecord]) -> bool:
+    return any(one.wanted.purpose == "dkim" and one.wanted.required and one.finding.status == "ok" for one in checks)
+
+
+async def _claimed(domain: DomainRow, contest: _Contest) -> _Contest:
+    """Claim the name for this cell before the domain becomes verified; the claim of another cell is a contest."""
+    try:
+        await claims.claim(ClaimKind.DOMAIN, domain.name, domain.account_id)
+    except ClaimedElsewhere:
+        return _Contest("published", elsewhere=True)
+    return contest
 
 
 async def _with_sample(pool: asyncpg.Pool, settings: Settings, done: Verified) -> Verified:
@@ -152,7 +171,7 @@ async def _write(
             raise not_found("domain")
         now_keys = await store.PUBLISHED.fetch(connection, domain.id)
         holder = None if contest.holder is None else rows.get(contest.holder.id)
-        rival = "none" if holder is None or holder.status != "verified" else contest.rival
+        rival = contest.rival if contest.elsewhere or (holder is not None and holder.status == "verified") else "none"
         state = DomainState(cast("DomainStatus", row.status), row.misses, row.vouched)
         verdict = rules.decide(state, now_keys, _by_selector(keys, now_keys, checks), rival)
         entries = _entries(row, now_keys, verdict, checks, at)

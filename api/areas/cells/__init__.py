@@ -1,0 +1,1 @@
+"""What cells and fronts of one installation ask one another; customers have no access."""

@@ -1,0 +1,249 @@
+"""The ASGI application of a front. Granian calls the factory `create_app`.
+
+A front keeps no state beyond its caches, so there may be any number of them. It trusts nothing that a client says about
+cells: what it forwards is checked by the cell like any other request.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+import structlog
+
+from api.front import exchange
+from api.front.exchange import CellDown, Receive, RequestBody, Send
+from api.front.routing import MAX_BODY, Address, Head, Named, Router
+from api.http import dispatch, forwarded, framing, graceful_shutdown, paths
+from api.http.cookies import http_only
+from engine.base import logs, scheduling
+from engine.base.errors import ErrorType, Refusal
+from engine.base.netaddr import network_of
+from engine.base.settings import Settings, load
+from engine.cells.claims import HINT_COOKIE
+from engine.cells.locator import Location, Locator, TooManyUnknown, Unlocated
+from engine.cells.whose import Key, KeyKind
+from engine.store import metrics, socket_activation
+
+HOLD_S: Final = 8.0  # that a request waits while its account moves; a move pauses it for less
+HOLD_POLL_S: Final = 0.1
+MAX_HELD: Final = 2_000
+RETRY_S: Final = 2
+HINT_S: Final = 400 * 86_400
+
+# A person who is new may begin here: in an open cell, unless the browser was at one before.
+_BEGINS: Final = frozenset({"/v1/auth/idp/start", "/v1/auth/idp/nonce"})
+_SIGN_IN: Final = "/v1/auth/"
+_log = structlog.get_logger("front")
+
+
+class FrontApp:
+    """One worker of a front: the directory that it follows, and its connections to the cells."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._docs = dispatch.errors_page(settings.public_url)
+        self._router = Router(settings.pepper)
+        self._held = 0
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
+
+    # -- the worker -------------------------------------------------------------------------------
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        logs.configure("front", self._settings.log_level, self._settings.state)
+        self._http = exchange.open_session()
+        assert self._settings.directory_url is not None
+        self._locator = Locator(self._settings.directory_url, self._settings.pepper, self._http)
+        tasks = [asyncio.create_task(self._locator.run()), asyncio.create_task(_write_metrics())]
+        scheduling.keep_loaded()
+        graceful_shutdown.install(lambda: None, min(graceful_shutdown.LINGER_S, self._settings.drain_s / 2))
+        socket_activation.tell_ready()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        metrics.TALLY.write()
+        await self._locator.close()
+        await self._http.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # -- a request --------------------------------------------------------------------------------
+
+    async def _serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["http_version"] == "1":  # Granian's name of HTTP/1.0
+            scope["http_version"] = "1.0"
+        body = RequestBody(scope, receive, self._settings.body_deadline_s) if _is_framed(scope) else None
+        cell = ""
+        try:
+            framing.check(scope, self._settings.max_request_bytes)
+            paths.make_routable(scope)
+            if scope["path"] in ("/healthz", "/readyz"):
+                await self._report(scope, send)
+                return
+            assert body is not None  # else `check` has refused it
+            head = _head(scope)
+            cell = await self._cell_of(head, body, self._network(scope))
+            response = await self._sent(cell, scope, body)
+        except Refusal as refusal:
+            metrics.TALLY.add(metrics.FRONT_REQUESTS, cell or "none", str(refusal.status))
+            await framing.answer(refusal, receive, send, self._docs)
+            return
+        metrics.TALLY.add(metrics.FRONT_REQUESTS, cell, str(response.status))
+        try:
+            added = self._hint(head, cell, response)
+            await exchange.answer(response, body, send, write_s=self._settings.stream_write_s, added=added)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            _log.info("response broken off", cell=cell, error=repr(error))
+            raise
+        finally:
+            response.close()
+
+    async def _sent(self, cell: str, scope: Mapping[str, Any], body: RequestBody) -> aiohttp.ClientResponse:
+        try:
+            return await exchange.request(self._http, self._locator.cells[cell].api_url, scope, body)
+        except CellDown as down:
+            self._locator.failed(cell)
+            _log.warning("cell does not answer", cell=cell, sent=down.sent, error=repr(down.__cause__))
+            raise _unavailable() from None
+
+    async def _cell_of(self, head: Head, body: RequestBody, network: str) -> str:
+        """Return the name of the cell that the request is for. Raises Refusal."""
+        try:
+            location = await self._located(self._router.of_head(head), network)
+            if location is None and self._router.reads_body(head):
+                read = await body.beginning(MAX_BODY)
+                location = await self._located(list(self._router.of_body(head, read)), network)
+            if location is not None and location.moving:
+                location = await self._after_move(location)
+        except Unlocated as error:
+            _log.warning("cell unknown", path=head.path, why=str(error))
+            raise _unavailable() from None
+        except TooManyUnknown:
+            raise Refusal(
+                ErrorType.RATE_LIMITED, "Too many unknown credentials from your network. Retry later.", retry_after_s=1
+            ) from None
+        cell = self._without_account(head) if location is None else location.cell
+        if cell is None or cell not in self._locator.cells:
+            raise _unavailable()
+        return cell
+
+    async def _located(self, named: list[Named], network: str) -> Location | None:
+        """Return the cell of the first that has one."""
+        for one in named:
+            found = await self._of_address(one) if isinstance(one, Address) else await self._locator.find(one, network)
+            if found is not None:
+                return found
+        return None
+
+    async def _of_address(self, address: Address) -> Location | None:
+        """Return the cell of a person; for a new one that of an invitation, else an open cell."""
+        found = await self._locator.of_address(address.email)
+        if found is not None or not address.new:
+            return found
+        invited = await self._locator.find(Key(KeyKind.INVITED, address.email), "")
+        if invited is not None:
+            return invited
+        chosen = self._locator.for_new_account()
+        if chosen is None:
+            raise Refusal(ErrorType.UNAVAILABLE, "No cell takes new accounts now. Retry later.", retry_after_s=60)
+        return Location(chosen)
+
+    def _without_account(self, head: Head) -> str | None:
+        hint = self._router.hint(head)
+        if hint is not None and hint in self._locator.cells:
+            return hint
+        return (self._locator.for_new_account() if head.path in _BEGINS else None) or self._locator.any_cell()
+
+    async def _after_move(self, location: Location) -> Location:
+        """Wait until the account has moved. Raises the 503 after a while, or if many requests wait already."""
+        assert location.account_id is not None
+        if self._held >= MAX_HELD:
+            raise _unavailable()
+        self._held += 1
+        try:
+            async with asyncio.timeout(HOLD_S):
+                while True:
+                    placement = await self._locator.placement(location.account_id)
+                    if placement is None or placement.cell is None:
+                        return Location(location.cell, location.account_id)
+                    if placement.moving_to is None:
+                        return Location(placement.cell, location.account_id)
+                    await asyncio.sleep(HOLD_POLL_S)
+        except TimeoutError:
+            raise _unavailable() from None
+        finally:
+            self._held -= 1
+
+    # -- beside the request -----------------------------------------------------------------------
+
+    def _network(self, scope: Mapping[str, Any]) -> str:
+        peer = (scope.get("client") or ("", 0))[0]
+        given = (value for name, value in scope["headers"] if name == forwarded.HEADER)
+        return network_of(forwarded.client(peer, given, self._settings.http_proxy_networks))
+
+    def _hint(self, head: Head, cell: str, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+        """Return the cookie with the cell that answered, where people sign in, unless that names another one."""
+        if not head.path.startswith(_SIGN_IN) or b"authorization" in head.headers or self._router.hint(head) == cell:
+            return []
+        if any(value.startswith(f"{HINT_COOKIE}=") for value in response.headers.getall("Set-Cookie", ())):
+            return []
+        return [(b"set-cookie", http_only(self._settings, HINT_COOKIE, cell, max_age_s=HINT_S).encode())]
+
+    async def _report(self, scope: Mapping[str, Any], send: Send) -> None:
+        """Answer `/healthz`, and `/readyz` with the cells; 503 before the directory was read first."""
+        ready = scope["path"] == "/healthz" or bool(self._locator.cells)
+        shown: dict[str, object] = {"status": "ok"}
+        if scope["path"] == "/readyz":
+            directory = {"ok": self._locator.current, "cells": sorted(self._locator.cells)}
+            shown = {"status": "ready" if ready else "unready", "checks": {"directory": directory}}
+        content = msgspec.json.encode(shown)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": 200 if ready else 503, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else content})
+
+
+def create_app(settings: Settings | None = None) -> FrontApp:
+    """Return the application; settings are read from the environment unless given."""
+    return FrontApp(settings or load(os.environ).settings)
+
+
+async def _write_metrics() -> None:
+    while True:
+        await asyncio.sleep(1)
+        metrics.TALLY.write()
+
+
+def _head(scope: Mapping[str, Any]) -> Head:
+    """Return the head; raises the 404 for operations that cells have for fronts alone."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        headers[name] = headers[name] + b"; " + value if name == b"cookie" and name in headers else value
+    if scope["path"].startswith("/internal"):
+        raise Refusal(ErrorType.NOT_FOUND, "No such path.")
+    return Head(scope["method"], scope["path"], scope["query_string"].decode("latin-1"), headers)
+
+
+def _is_framed(scope: Mapping[str, Any]) -> bool:
+    """Return True if the length of the body can be read; `framing.check` refuses all others."""
+    return all(value.isdigit() for name, value in scope["headers"] if name == b"content-length")
+
+
+def _unavailable() -> Refusal:
+    return Refusal(
+        ErrorType.UNAVAILABLE,
+        "The part of the service that has this account does not answer. Retry; for a send, reuse the same "
+        "idempotencyKey.",
+        retry_after_s=RETRY_S,
+    )

@@ -1,0 +1,112 @@
+"""What must be unique exists in one cell; new accounts begin in an open one."""
+
+import asyncio
+
+import pytest
+
+from engine.base import ids
+from engine.cells.reconcile import Reconciled, reconcile
+from tests.cells.conftest import TestCell, TestCells
+from tests.harness.accounts import make_account
+from tests.harness.api import refused
+from tests.harness.people import PASSWORD, make_person
+
+
+def fresh() -> str:
+    return f"{ids.encode(ids.uuid7())}@people.test"
+
+
+async def people_with(cell: TestCell, email: str) -> int:
+    found: int = await cell.pool.fetchval("SELECT count(*) FROM users WHERE email = $1", email)
+    return found
+
+
+async def test_a_sign_up_begins_in_an_open_cell_and_is_claimed(cells: TestCells) -> None:
+    await cells.directory.set_state("one", "closed")
+    try:
+        await asyncio.sleep(3)  # fronts read the cells every two seconds
+        email = fresh()
+        signed = await cells.front.post("/v1/auth/signup", json={"email": email, "password": PASSWORD})
+    finally:
+        await cells.directory.set_state("one", "open")
+
+    assert signed.status == 202, signed.body
+    claim = await cells.directory.claimed("email", email)
+    assert claim is not None
+    assert claim.cell == "two"
+    assert await people_with(cells.two, email) == 1
+    account = await cells.two.pool.fetchval(
+        "SELECT m.account_id FROM members m JOIN users u ON u.id = m.user_id WHERE u.email = $1", email
+    )
+    placement = await cells.directory.cell_of(account)
+    assert placement is not None
+    assert placement.cell == "two"
+    entered = await cells.front.post("/v1/auth/login", json={"email": email, "password": PASSWORD})
+    assert entered.status == 200, entered.body
+
+
+async def test_a_second_sign_up_with_the_address_makes_nobody(cells: TestCells) -> None:
+    email = fresh()
+    body = {"email": email, "password": PASSWORD}
+    assert (await cells.one.api.post("/v1/auth/signup", json=body)).status == 202
+
+    for api in (cells.front, cells.two.api, cells.one.api):
+        assert (await api.post("/v1/auth/signup", json=body)).status == 202
+    assert (await people_with(cells.one, email), await people_with(cells.two, email)) == (1, 0)
+
+
+async def test_a_refused_sign_up_blocks_no_second_try(cells: TestCells) -> None:
+    email = fresh()
+    await cells.directory.claim("email", email, cell="two", holder=ids.uuid7())  # of a try that never committed
+
+    signed = await cells.front.post("/v1/auth/signup", json={"email": email, "password": PASSWORD})
+    assert signed.status == 202
+    assert await people_with(cells.two, email) == 1
+
+
+async def test_an_invited_person_signs_up_in_the_cell_of_the_invitation(cells: TestCells) -> None:
+    email = fresh()
+    account = await make_account(cells.two.pool)
+    owner = await make_person(cells.two.pool, account.id)
+    invited = await cells.front.post("/v1/team/invites", json={"email": email, "role": "member"}, person=owner)
+    assert invited.status == 201, invited.body
+
+    assert (await cells.front.post("/v1/auth/signup", json={"email": email, "password": PASSWORD})).status == 202
+    assert await people_with(cells.two, email) == 1
+
+
+async def test_a_person_of_another_cell_is_not_invited(cells: TestCells) -> None:
+    email = fresh()
+    await cells.directory.claim("email", email, cell="two", holder=ids.uuid7())
+    account = await make_account(cells.one.pool)
+    owner = await make_person(cells.one.pool, account.id)
+
+    invited = await cells.front.post("/v1/team/invites", json={"email": email, "role": "member"}, person=owner)
+    assert refused(invited) == (409, "conflict")
+    assert "operator" in invited.error["message"]
+
+
+async def test_an_existing_installation_is_placed_and_what_is_gone_is_released(
+    cells: TestCells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = await make_account(cells.one.pool)
+    person = await make_person(cells.one.pool, account.id)
+    done = await reconcile(cells.one.pool, cells.directory, "one")
+    assert done.placed >= 1
+    assert done.claimed >= 2
+    for kind, name in (("email", person.email), ("domain", account.domain)):
+        claim = await cells.directory.claimed(kind, name)
+        assert claim is not None
+        assert claim.cell == "one"
+
+    monkeypatch.setattr("engine.cells.reconcile.SETTLED_S", 0.0)
+    await cells.directory.claim("domain", "gone.test", cell="one", holder=account.id)
+    gone = ids.uuid7()
+    await cells.directory.place(gone, "one")
+    done = await reconcile(cells.one.pool, cells.directory, "one")
+    assert done.removed >= 1
+    assert done.released >= 1
+    assert await cells.directory.claimed("domain", "gone.test") is None
+    assert await cells.directory.cell_of(gone) is None
+    assert await cells.directory.cell_of(account.id) is not None
+    assert await reconcile(cells.one.pool, cells.directory, "one") == Reconciled()
