@@ -26,6 +26,7 @@ from engine.base.settings import Settings, load
 from engine.cells.claims import HINT_COOKIE
 from engine.cells.locator import Location, Locator, TooManyUnknown, Unlocated
 from engine.cells.whose import Key, KeyKind
+from engine.people.sessions.rules import COOKIE
 from engine.store import metrics, socket_activation
 
 HOLD_S: Final = 8.0  # that a request waits while its account moves; a move pauses it for less
@@ -36,7 +37,9 @@ HINT_S: Final = 400 * 86_400
 
 # A person who is new may begin here: in an open cell, unless the browser was at one before.
 _BEGINS: Final = frozenset({"/v1/auth/idp/start", "/v1/auth/idp/nonce"})
-_SIGN_IN: Final = "/v1/auth/"
+# Ways to sign in that begin before the person is known. Others tell the cell only with a session, because the cell of an
+# address would tell strangers that it has a person.
+_HINTED: Final = ("/v1/auth/idp/", "/v1/auth/passkeys/login/verify")
 _log = structlog.get_logger("front")
 
 
@@ -195,9 +198,10 @@ class FrontApp:
 
     def _hint(self, head: Head, cell: str, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
         """Return the cookie with the cell that answered, where people sign in, unless that names another one."""
-        if not head.path.startswith(_SIGN_IN) or b"authorization" in head.headers or self._router.hint(head) == cell:
+        if not head.path.startswith("/v1/auth/") or self._router.hint(head) == cell:
             return []
-        if any(value.startswith(f"{HINT_COOKIE}=") for value in response.headers.getall("Set-Cookie", ())):
+        given = {value.partition("=")[0] for value in response.headers.getall("Set-Cookie", ())}
+        if HINT_COOKIE in given or not (COOKIE in given or head.path.startswith(_HINTED)):
             return []
         return [(b"set-cookie", http_only(self._settings, HINT_COOKIE, cell, max_age_s=HINT_S).encode())]
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import asyncpg
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.base.settings import Settings
 from engine.cells import claims
@@ -100,9 +100,7 @@ async def run(pool: asyncpg.Pool, _: Settings) -> None:
     if joined is not None:
         done = await reconcile(pool, *joined)
         if any((done.placed, done.removed, done.claimed, done.released)):
-            _log.info(
-                "directory reconciled", cell=joined[1], **{name: getattr(done, name) for name in done.__struct_fields__}
-            )
+            _log.info("directory reconciled", cell=joined[1], **structs.asdict(done))
 
 
 JOB = Job("cells", every_s=EVERY_S, run=run)

@@ -30,7 +30,7 @@ async def test_a_sign_up_begins_in_an_open_cell_and_is_claimed(cells: TestCells)
     finally:
         await cells.directory.set_state("one", "open")
 
-    assert signed.status == 202, signed.body
+    assert signed.status == 201, signed.body
     claim = await cells.directory.claimed("email", email)
     assert claim is not None
     assert claim.cell == "two"
@@ -48,10 +48,10 @@ async def test_a_sign_up_begins_in_an_open_cell_and_is_claimed(cells: TestCells)
 async def test_a_second_sign_up_with_the_address_makes_nobody(cells: TestCells) -> None:
     email = fresh()
     body = {"email": email, "password": PASSWORD}
-    assert (await cells.one.api.post("/v1/auth/signup", json=body)).status == 202
+    assert (await cells.one.api.post("/v1/auth/signup", json=body)).status == 201
 
     for api in (cells.front, cells.two.api, cells.one.api):
-        assert (await api.post("/v1/auth/signup", json=body)).status == 202
+        assert (await api.post("/v1/auth/signup", json=body)).status == 201
     assert (await people_with(cells.one, email), await people_with(cells.two, email)) == (1, 0)
 
 
@@ -60,7 +60,7 @@ async def test_a_refused_sign_up_blocks_no_second_try(cells: TestCells) -> None:
     await cells.directory.claim("email", email, cell="two", holder=ids.uuid7())  # of a try that never committed
 
     signed = await cells.front.post("/v1/auth/signup", json={"email": email, "password": PASSWORD})
-    assert signed.status == 202
+    assert signed.status == 201
     assert await people_with(cells.two, email) == 1
 
 
@@ -71,7 +71,7 @@ async def test_an_invited_person_signs_up_in_the_cell_of_the_invitation(cells: T
     invited = await cells.front.post("/v1/team/invites", json={"email": email, "role": "member"}, person=owner)
     assert invited.status == 201, invited.body
 
-    assert (await cells.front.post("/v1/auth/signup", json={"email": email, "password": PASSWORD})).status == 202
+    assert (await cells.front.post("/v1/auth/signup", json={"email": email, "password": PASSWORD})).status == 201
     assert await people_with(cells.two, email) == 1
 
 
