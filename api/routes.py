@@ -23,7 +23,7 @@ from api.areas.verifications import link, public
 from api.areas.webhooks import event_schemas
 from api.console import assets
 from api.docs import resources as docs
-from api.http import dispatch, openapi, openapi_parts, readiness
+from api.http import dispatch, openapi, openapi_parts, readiness, visiting_operator
 from api.http.admission import RequestContext
 from api.http.body import BodyMemory
 from api.http.operation import Access, Area, Call, Operation, Raw
@@ -33,7 +33,7 @@ from api.mcp import endpoint as mcp_endpoint
 from api.sdk import resources as sdk
 from engine.base.settings import Settings
 from engine.base.version import version
-from engine.cells import whose
+from engine.cells import overview, whose
 from engine.codes.verifications.send import LINK_PATH, LOGO_PATH
 from engine.receiving.certificates.renewal import CHALLENGE_PATH
 from engine.receiving.mta_sts.rules import POLICY_PATH
@@ -98,6 +98,8 @@ def add_routes(app: App, services: ApiServices) -> None:
     status_page.add_routes(app, services.pool, settings)
     if settings.directory_url is not None:
         app.add_route(whose.PATH, internal.Whose(services))
+        app.add_route(overview.PATH, internal.OwnFigures(services))
+        app.add_route(visiting_operator.VOUCH_PATH, internal.VouchForOperator(services))
     app.add_route("/healthz", Health())
     app.add_route("/readyz", ReadinessEndpoint(services))
 

@@ -17,7 +17,7 @@ import structlog
 from api.front import exchange
 from api.front.exchange import CellDown, Receive, RequestBody, Send
 from api.front.routing import MAX_BODY, Address, Head, Named, Router
-from api.http import dispatch, forwarded, framing, graceful_shutdown, paths
+from api.http import dispatch, forwarded, framing, graceful_shutdown, paths, visiting_operator
 from api.http.cookies import http_only
 from engine.base import logs, scheduling
 from engine.base.errors import ErrorType, Refusal
@@ -37,7 +37,7 @@ HINT_S: Final = 400 * 86_400
 
 # A person who is new may begin here: in an open cell, unless the browser was at one before.
 _BEGINS: Final = frozenset({"/v1/auth/idp/start", "/v1/auth/idp/nonce"})
-# Ways to sign in that begin before the person is known. Others tell the cell only with a session, because the cell of an
+# Ways to sign in that begin before the person is known. Others tell the cell only with a session: the cell of an
 # address would tell strangers that it has a person.
 _HINTED: Final = ("/v1/auth/idp/", "/v1/auth/passkeys/login/verify")
 _log = structlog.get_logger("front")
@@ -68,6 +68,7 @@ class FrontApp:
         assert self._settings.directory_url is not None
         self._locator = Locator(self._settings.directory_url, self._settings.pepper, self._http)
         tasks = [asyncio.create_task(self._locator.run()), asyncio.create_task(_write_metrics())]
+        await self._locator.looked.wait()
         scheduling.keep_loaded()
         graceful_shutdown.install(lambda: None, min(graceful_shutdown.LINGER_S, self._settings.drain_s / 2))
         socket_activation.tell_ready()
@@ -98,7 +99,8 @@ class FrontApp:
             assert body is not None  # else `check` has refused it
             head = _head(scope)
             cell = await self._cell_of(head, body, self._network(scope))
-            response = await self._sent(cell, scope, body)
+            cell, extra = await self._chosen(head, scope, cell)
+            response = await self._sent(cell, scope, body, extra)
         except Refusal as refusal:
             metrics.TALLY.add(metrics.FRONT_REQUESTS, cell or "none", str(refusal.status))
             await framing.answer(refusal, receive, send, self._docs)
@@ -113,9 +115,26 @@ class FrontApp:
         finally:
             response.close()
 
-    async def _sent(self, cell: str, scope: Mapping[str, Any], body: RequestBody) -> aiohttp.ClientResponse:
+    async def _chosen(self, head: Head, scope: Mapping[str, Any], home: str) -> tuple[str, list[tuple[bytes, bytes]]]:
+        """Return the cell that an operator has chosen, with the statement of their own; else `home`."""
+        chosen = head.headers.get(visiting_operator.CELL_HEADER.lower().encode(), b"").decode("latin-1")
+        if not chosen or chosen == home or not head.path.startswith(visiting_operator.PATHS):
+            return home, []
+        if chosen not in self._locator.cells:
+            raise Refusal(ErrorType.NOT_FOUND, "There is no such cell.")
+        errand = visiting_operator.Errand(head.method, head.path, chosen)
         try:
-            return await exchange.request(self._http, self._locator.cells[cell].api_url, scope, body)
+            base = self._locator.cells[home].api_url
+            statement = await exchange.vouched(self._http, base, scope, errand, self._settings)
+        except CellDown:
+            raise _unavailable() from None
+        return chosen, [(visiting_operator.HEADER.encode(), statement)]
+
+    async def _sent(
+        self, cell: str, scope: Mapping[str, Any], body: RequestBody, extra: list[tuple[bytes, bytes]]
+    ) -> aiohttp.ClientResponse:
+        try:
+            return await exchange.request(self._http, self._locator.cells[cell].api_url, scope, body, extra)
         except CellDown as down:
             self._locator.failed(cell)
             _log.warning("cell does not answer", cell=cell, sent=down.sent, error=repr(down.__cause__))

@@ -9,11 +9,13 @@ from collections.abc import Callable
 import falcon.asgi
 from msgspec import Struct
 
-from api.http import auth, body, cross_origin, rate_limit_headers
+from api.http import auth, body, cross_origin, rate_limit_headers, visiting_operator
 from api.http.operation import Access, Call, Operation
 from api.http.replica_reads import ReplicaReads
 from api.http.services import ApiServices
+from api.http.visiting_operator import Errand
 from engine.accounts.request_log.recorder import RequestRecorder
+from engine.base import clock
 from engine.base.errors import Refusal
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
@@ -62,6 +64,10 @@ async def admit(context: RequestContext, operation: Operation, call: Call, respo
         return
     header = given_key(operation, call)
     if header is None and operation.access is not Access.PLATFORM_KEY:
+        if operation.for_operator and (visitor := _visitor(context.settings, call)) is not None:
+            call.signed_in = visitor  # whose cell has checked the rest
+            await _limit(context, f"usr:{visitor.user_id}", _person_rate(context.settings, visitor), response)
+            return
         secret = auth.session_secret(call.request)
         if secret is not None or operation.access is Access.SESSION:
             await _admit_person(context, operation, call, response, secret)
@@ -121,6 +127,15 @@ async def _admit_person(
     auth.check_role(person, operation.role)
     if operation.stops_suspended:
         auth.check_not_suspended(person)
+
+
+def _visitor(settings: Settings, call: Call) -> Person | None:
+    """Return the operator for whom another cell vouches."""
+    statement = call.request.get_header(visiting_operator.HEADER)
+    if statement is None or settings.cell is None:
+        return None
+    errand = Errand(call.request.method, call.request.path, settings.cell)
+    return visiting_operator.person_of(settings.pepper, statement, errand, clock.machine_now())
 
 
 def _person_rate(settings: Settings, person: Person) -> int:

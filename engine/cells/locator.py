@@ -23,7 +23,7 @@ from engine.base.secrets import Pepper
 from engine.cells.claims import ClaimKind
 from engine.cells.directory import Cell, Directory, Placement
 from engine.cells.whose import PATH, Key, credential
-from engine.store.database_errors import DatabaseError, DatabaseUnavailable
+from engine.store.database_errors import DatabaseError
 from engine.store.migrate import MigrationError
 from engine.store.single_flight import SingleFlightCache
 
@@ -80,6 +80,7 @@ class Locator:
     def __init__(self, directory_url: str, pepper: Pepper, http: aiohttp.ClientSession) -> None:
         self.cells: dict[str, Cell] = {}
         self.current = False  # whether the last look at the directory succeeded
+        self.looked = asyncio.Event()  # once the first look ended
         self._url = directory_url
         self._headers = {"Authorization": f"Bearer {credential(pepper)}", "Content-Type": "application/json"}
         self._http = http
@@ -109,6 +110,7 @@ class Locator:
                 if self.current or not self.cells:
                     _log.warning("directory not read", error=str(error))
                 self.current = False
+            self.looked.set()
             await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
@@ -157,7 +159,7 @@ class Locator:
         try:
             async with asyncio.timeout(ASK_S):
                 return await question(self._directory)
-        except (DatabaseUnavailable, OSError) as error:
+        except (DatabaseError, OSError) as error:
             raise Unlocated("the directory does not answer") from error
 
     # -- the cells --------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ from pathlib import Path
 from msgspec import structs
 
 from engine.base.local_mode import FIRST_RUN
-from engine.base.settings import Loaded, Settings, variable
+from engine.base.settings import FRONT, Loaded, Settings, variable
 from engine.base.version import COMMAND
+from ops.doctor.cells import cells
 from ops.doctor.database import database
 from ops.doctor.dnssec import dnssec
 from ops.doctor.finding import DoctorFinding, bad, check_failed, describe_error, good
@@ -52,6 +53,8 @@ def examine(loaded: Loaded) -> list[DoctorFinding]:
     settings = _attached(loaded, state)
     if isinstance(settings, DoctorFinding):
         return [*found, settings]
+    if FRONT in settings.processes:
+        return [*found, *asyncio.run(_of_front(settings, running=running.ok))]
     return [*found, *asyncio.run(_servers(settings, running=running.ok))]
 
 
@@ -184,7 +187,16 @@ async def _servers(settings: Settings, *, running: bool) -> list[DoctorFinding]:
             checks.append(("sink", sink))
     if running or settings.delivery == "live":
         checks += [("dns", names), ("dnssec", dnssec), ("mail records", mail_records)]
-    checks.append(("sources", sources))
+    checks += [("sources", sources), ("directory", cells)]
+    return await _all(checks, settings)
+
+
+async def _of_front(settings: Settings, *, running: bool) -> list[DoctorFinding]:
+    checks: list[tuple[str, ServerCheck]] = [("directory", cells)]
+    return await _all([*checks, ("front", api), ("metrics", metrics)] if running else checks, settings)
+
+
+async def _all(checks: Sequence[tuple[str, ServerCheck]], settings: Settings) -> list[DoctorFinding]:
     groups = await asyncio.gather(*[_bounded(name, check, settings) for name, check in checks])
     return [finding for group in groups for finding in group]
 

@@ -5,7 +5,7 @@ import json
 import urllib.error
 import urllib.request
 
-from engine.base.settings import Settings, runs_everything, variable
+from engine.base.settings import FRONT, Settings, runs_everything, variable
 from ops.doctor.finding import DoctorFinding, bad, describe_error, good
 from ops.host import process_specs
 
@@ -15,7 +15,7 @@ _ANSWER_LIMIT_BYTES = 1024 * 1024
 
 async def api(settings: Settings) -> list[DoctorFinding]:
     """Check `/readyz` of the API."""
-    if "api" not in settings.processes:
+    if not {"api", FRONT} & set(settings.processes):
         return [good("api", f"not on this host, by {variable('processes')}")]
     url = f"http://{_host(settings)}:{settings.api_port}/readyz"
     try:

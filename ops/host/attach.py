@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.base.settings import Loaded, Settings
+from engine.base.settings import FRONT, Loaded, Settings
 from engine.base.version import COMMAND
 from ops.host.state import holder, kept_peppers, make_state, write_private
 
@@ -30,7 +30,7 @@ def attach(loaded: Loaded) -> Settings:
     if state.is_dir() and not os.access(state, os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(state))
     found: dict[str, Any] = {"state": state}
-    if settings.database_url is None or settings.redis_url is None:
+    if FRONT not in settings.processes and (settings.database_url is None or settings.redis_url is None):
         if holder(state) is None or not (state / RUNNING).is_file():
             raise NotRunning(f"Waybill does not run on {state}. Start it with `{COMMAND} up`.")
         running = json.loads((state / RUNNING).read_text())

@@ -21,7 +21,15 @@ from ops.host.supervise import Supervisor
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 DEFAULT: Final = "default"  # ends what was set
-KINDS: Final = ("api", "host", "relay", "mx", "mta", "worker")  # the other processes don't log through structlog
+KINDS: Final = (
+    "api",
+    "front",
+    "host",
+    "relay",
+    "mx",
+    "mta",
+    "worker",
+)  # others do not use structlog
 _ASK_S: Final = 10.0
 
 

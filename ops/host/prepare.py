@@ -15,7 +15,8 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from engine.base.settings import BadSetting, Settings, load, variable
+from engine.base.settings import FRONT, BadSetting, Settings, load, variable
+from engine.cells.directory import Directory
 from engine.store import clock_schema, service_time
 from engine.store import redis as redis_store
 from engine.store.database_errors import BehindPooler, DatabaseError, DatabaseUnavailable, ServerUntrusted
@@ -52,6 +53,9 @@ def main() -> int:
 
 
 async def _database(settings: Settings) -> dict[str, Any]:
+    if FRONT in settings.processes:
+        await patiently(lambda: _open_directory(settings))
+        return {}
     check_sources(settings)
     assert settings.redis_url is not None
     await redis_store.refuse_old(settings.redis_url)
@@ -67,6 +71,8 @@ async def _database(settings: Settings) -> dict[str, Any]:
 
 
 async def _welcome(settings: Settings, terminal: bool) -> dict[str, Any]:  # noqa: FBT001 - private
+    if FRONT in settings.processes:
+        return {"firstRun": {}, "warnings": [], "ways": []}
     # Imported here: the database is brought up to date while the project is still being imported.
     from ops.host import first_run  # noqa: PLC0415
     from ops.host.console_access import console_lines  # noqa: PLC0415
@@ -110,6 +116,13 @@ async def _migrate(settings: Settings) -> list[str]:
         return await migrate(settings.database_url)
     except MigrationError as error:
         raise NotPrepared(f"The database can't be brought up to date: {error}") from error
+
+
+async def _open_directory(settings: Settings) -> None:
+    """Raise MigrationError unless the directory has the tables of this version."""
+    assert settings.directory_url is not None
+    directory = await Directory.open(settings.directory_url, name="start")
+    await directory.close()
 
 
 async def _follow_clock(settings: Settings) -> None:

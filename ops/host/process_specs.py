@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from engine.base.netaddr import connect_host
-from engine.base.settings import PREFIX, Settings, is_small, runs_everything, to_environ, variable
+from engine.base.settings import FRONT, PREFIX, Settings, is_small, runs_everything, to_environ, variable
 from engine.base.settings_docs import documented
 from engine.store.socket_activation import READY_FD
 from ops.host import launch, sockets
@@ -87,8 +87,9 @@ def processes(settings: Settings, listeners: ListeningSockets | None = None) -> 
     if is_small(settings):
         yield from _small(settings, listeners)
         return
-    if "api" in kinds:
-        yield _served("api", ["ops.processes.api"], settings, listeners, (sockets.HTTP,), settings.api_workers)
+    for name in ("api", FRONT):
+        if name in kinds:
+            yield _served(name, [f"ops.processes.{name}"], settings, listeners, (sockets.HTTP,), settings.api_workers)
     for number in range(1, relays(settings) + 1):
         name = f"relay-{number}"
         yield _served(name, ["ops.processes.relay", "--name", name], settings, listeners, RELAY_SOCKETS)
@@ -152,7 +153,7 @@ def mx_processes(settings: Settings) -> int:
 
 def socket_names(settings: Settings) -> list[str]:
     """Return the names of the sockets that this host's processes listen on."""
-    names = [sockets.HTTP] if "api" in settings.processes else []
+    names = [sockets.HTTP] if {"api", FRONT} & set(settings.processes) else []
     names += RELAY_SOCKETS if relays(settings) else ()
     return names + list(MX_SOCKETS if mx_processes(settings) else ())
 
@@ -205,10 +206,10 @@ def _served(
     handed = {} if listeners is None else listeners.fds(listens)
     where = (
         (settings.api_host, settings.api_port)
-        if listeners is None or name != "api"
+        if listeners is None or name not in ("api", FRONT)
         else listeners.address(sockets.HTTP)
     )
-    asked = _api_is_ready(*where) if name == "api" else None  # other processes only report readiness
+    asked = _api_is_ready(*where) if name in ("api", FRONT) else None  # other processes only report readiness
     spec = _python(name, words, settings, asked, settings.drain_s + DRAIN_EXTRA_S, handed)
     first = {"LD_PRELOAD": os.environ[PRELOAD]} if PRELOAD in os.environ else {}
     return replace(

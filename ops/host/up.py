@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from engine.base import local_mode
-from engine.base.settings import MIN_DISK_BYTES, BadSetting, HostPort, Loaded, Settings, is_small
+from engine.base.settings import FRONT, MIN_DISK_BYTES, BadSetting, HostPort, Loaded, Settings, is_small
 from engine.store import socket_activation
 from engine.store.socket_activation import WrongSockets
 from ops.host import control, disk, log_levels, process_specs, rolling, server_paths
@@ -220,7 +220,7 @@ async def _stop_all(supervisor: Supervisor, listeners: ListeningSockets) -> None
     """Stop API, submission and incoming mail, then delivery, background work, local helpers, embedded servers."""
     listeners.close()  # so that clients are refused once no process accepts, instead of waiting
     for stage in (
-        ("api", "relay", "mx"),
+        (FRONT, "api", "relay", "mx"),
         ("host",),
         ("mta",),
         ("worker", "metrics"),
@@ -242,6 +242,8 @@ def _with_ports(loaded: Loaded, listeners: ListeningSockets) -> Loaded:
 def _embedded(settings: Settings, state: Path) -> dict[str, PostgresServer | ValkeyServer]:
     """Return the embedded servers to start, by the setting that lacks a URL."""
     servers: dict[str, PostgresServer | ValkeyServer] = {}
+    if FRONT in settings.processes:
+        return servers
     if settings.database_url is None:
         servers["database_url"] = PostgresServer(state, durable=settings.durable, small=is_small(settings))
     if settings.redis_url is None:
@@ -266,8 +268,9 @@ def _filled(loaded: Loaded, state: Path, urls: Mapping[str, str]) -> Settings:
 def _ready_line(settings: Settings, first_run: Mapping[str, Any], took_s: float) -> str:
     host = f"[{settings.api_host}]" if ":" in settings.api_host else settings.api_host
     parts = [f"metrics http://{host}:{settings.metrics_port}/metrics"]
-    if "api" in settings.processes:
-        parts.insert(0, f"API http://{host}:{settings.api_port}")
+    for name, title in (("api", "API"), (FRONT, "front")):
+        if name in settings.processes:
+            parts.insert(0, f"{title} http://{host}:{settings.api_port}")
     if process_specs.relays(settings):
         parts.append(f"SMTP submission {settings.submission_host}:{settings.submission_port}")
     elif settings.relay_workers and "relay" in settings.processes:

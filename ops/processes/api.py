@@ -44,6 +44,19 @@ LOG_LINES: dict[str, Any] = {
 HEADER_TIMEOUT_MS = 30_000  # Postfix allows 300 s, but a request's head is far smaller than an SMTP dialogue
 
 
+_OPTIONS: dict[str, Any] = {
+    "factory": True,
+    "interface": Interfaces.ASGI,
+    "http": HTTPModes.http1,  # the default of load balancers; only one parser and one set of limits to maintain
+    "websockets": False,  # an upgrade request reaches the application, which rejects it with a JSON error
+    "backlog": sockets.QUEUE,
+    "backpressure": CONNECTIONS,
+    "http1_settings": HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=MAX_HEAD_BYTES),
+    "log_dictconfig": LOG_LINES,
+    "log_access": False,
+}
+
+
 class _OnSocket(AbstractServer[Any]):
     """Granian server on one socket that is already listening, for the two kinds of servers below.
 
@@ -100,42 +113,35 @@ def main() -> int:
     """Serve until SIGTERM, then finish pending requests within the drain time; return the exit status."""
     scheduling.yield_to_running()
     settings = load(os.environ).settings
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection needs a descriptor, and shells allow 1,024
+    allow_connections()
     try:
         asyncio.run(_check_stores(settings))
-        listener = _listener(settings)
+        listener = listening(settings)
     except (
         sockets.PortTaken, socket_activation.WrongSockets, migrate.MigrationError, StrangerReplica, UnsupportedServer,
     ) as error:  # fmt: skip
         print(error, file=sys.stderr)
         return 1
-    options: dict[str, Any] = {
-        "factory": True,
-        "interface": Interfaces.ASGI,
-        "http": HTTPModes.http1,  # the default of load balancers; only one parser and one set of limits to maintain
-        "websockets": False,  # an upgrade request reaches the application, which rejects it with a JSON error
-        "backlog": sockets.QUEUE,
-        "backpressure": CONNECTIONS,
-        "http1_settings": HTTP1Settings(header_read_timeout=HEADER_TIMEOUT_MS, max_buffer_size=MAX_HEAD_BYTES),
-        "log_dictconfig": LOG_LINES,
-        "log_access": False,
-    }
     if is_small(settings):
-        uvloop.run(_serve_here(listener, options, settings.drain_s))
+        uvloop.run(_serve_here(listener, _OPTIONS, settings.drain_s))
         return 0
+    serve(listener, "ops.processes.api:create_app", settings)
+    return 0
+
+
+def serve(listener: socket.socket, target: str, settings: Settings) -> None:
+    """Run workers that serve the application of the factory `target`, until SIGTERM."""
     SharedQueue(
         listener,
-        "ops.processes.api:create_app",
+        target,
         loop=Loops.uvloop,
         runtime_mode=RuntimeModes.st,  # one Rust thread per worker, so its scheduler for several is not needed
         workers=settings.api_workers,
         respawn_failed_workers=True,
         respawn_interval=0.5,
         workers_kill_timeout=max(1, round(settings.drain_s)),
-        **options,
+        **_OPTIONS,
     ).serve()
-    return 0
 
 
 async def _serve_here(listener: socket.socket, options: dict[str, Any], drain_s: float) -> None:
@@ -145,6 +151,12 @@ async def _serve_here(listener: socket.socket, options: dict[str, Any], drain_s:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     await server.serve()
+
+
+def allow_connections() -> None:
+    """Let this process and its workers open as many descriptors as they may: each connection needs one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # shells allow 1,024
 
 
 async def _check_stores(settings: Settings) -> None:
@@ -159,7 +171,8 @@ async def _check_stores(settings: Settings) -> None:
             await refuse_strangers(settings)
 
 
-def _listener(settings: Settings) -> socket.socket:
+def listening(settings: Settings) -> socket.socket:
+    """Return the socket that the supervisor passed on, or bind one. Raises PortTaken, WrongSockets."""
     found = socket_activation.take().get(sockets.HTTP)
     listener = found[0] if found else sockets.bind(settings.api_host, settings.api_port, variable("api_port"))
     sockets.with_options(listener)

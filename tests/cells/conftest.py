@@ -15,6 +15,7 @@ from engine.cells.directory import Cell, Directory
 from engine.store.postgres import close_pool, open_pool
 from tests.conftest import NewDatabase
 from tests.harness.api import Api, serving
+from tests.harness.operators import ADDRESS
 
 NAMES = ("one", "two")
 
@@ -79,6 +80,7 @@ async def cells(
                 redis_url=_namespace(settings.redis_url, number + 1),
                 directory_url=url,
                 cell=name,
+                operators=(ADDRESS,),
                 http_proxy_networks=(ip_network("127.0.0.0/8"),),
             )
             base = started.enter_context(serving(own, logs / f"{name}.log"))

@@ -7,10 +7,13 @@ import falcon.asgi
 import msgspec
 import structlog
 
+from api.http import auth, dispatch, visiting_operator
 from api.http.services import ApiServices
 from api.http.stream import connection_of
+from api.http.visiting_operator import Errand
+from engine.base import clock
 from engine.base.errors import Refusal
-from engine.cells import whose
+from engine.cells import overview, whose
 from engine.cells.locator import WhoseReply
 from engine.cells.whose import Key
 from engine.store.database_errors import DatabaseUnavailable
@@ -20,6 +23,7 @@ MAX_BODY_BYTES = 8_192
 DEADLINE_S = 2.0
 
 _decoder = msgspec.json.Decoder(Key)
+_errands = msgspec.json.Decoder(Errand)
 _log = structlog.get_logger("cells")
 
 
@@ -53,6 +57,54 @@ class Whose:
             return
         reply = WhoseReply(here=owner is not None, account_id=None if owner is None else owner.account_id)
         response.data = msgspec.json.encode(reply)
+
+
+class OwnFigures:
+    """`GET /internal/cell`."""
+
+    def __init__(self, services: ApiServices) -> None:
+        self._pool = services.pool
+        self._accepted = whose.credentials(services.settings.pepper)
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Answer the figures of this cell; 404 for everybody but fronts, cells and their operators' tools."""
+        if not is_internal(request, self._accepted):
+            raise falcon.HTTPNotFound
+        try:
+            with within(DEADLINE_S):
+                response.data = msgspec.json.encode(await overview.own_figures(self._pool))
+        except (DatabaseUnavailable, OSError):
+            response.status = falcon.HTTP_503
+
+
+class VouchForOperator:
+    """`POST /internal/operator`: the front passes the operator's cookie and CSRF token on."""
+
+    def __init__(self, services: ApiServices) -> None:
+        self._services = services
+        self._accepted = whose.credentials(services.settings.pepper)
+        self._docs = dispatch.errors_page(services.settings.public_url)
+
+    async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Answer the statement for the other cell, or the refusal of this one."""
+        if not is_internal(request, self._accepted):
+            raise falcon.HTTPNotFound
+        settings = self._services.settings
+        try:
+            with within(DEADLINE_S):
+                errand = _errands.decode(await _body(request))
+                person = await self._services.sessions.person(auth.session_secret(request), auth.device(request))
+            if person is None:
+                raise auth.sign_in_required()
+            auth.check_operator(settings, person)
+            if errand.method != "GET":
+                auth.check_csrf(person, request.get_header(auth.CSRF_HEADER))
+        except Refusal as refusal:
+            response.status, response.data = refusal.status, msgspec.json.encode(refusal.envelope(self._docs))
+        except (DatabaseUnavailable, OSError, msgspec.DecodeError):
+            response.status = falcon.HTTP_503
+        else:
+            response.text = visiting_operator.vouch(settings.pepper, person, errand, clock.machine_now())
 
 
 async def _body(request: falcon.asgi.Request) -> bytes:

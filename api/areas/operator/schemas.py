@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from api.http.readiness import ReadinessReport
 from engine.audience.broadcasts.review_admin import MAX_NOTE
 from engine.base.plans import MAX_AGREED, MAX_AGREED_DAYS, Plan
+from engine.cells.overview import CellFigures
 from engine.delivery.holds import MAX_REASON, HoldKind
 from engine.delivery.queue_depths import QueueView
 from engine.delivery.sites import Family
@@ -270,3 +271,20 @@ class ReviewRejection(Struct, forbid_unknown_fields=True, kw_only=True):
     """The note of a rejected broadcast; its author reads it."""
 
     note: Annotated[str, Meta(min_length=1, max_length=MAX_NOTE)]
+
+
+class CellRecord(Struct, rename="camel", kw_only=True):
+    """A cell. `figures` is null while the cell does not answer; name, state and weight are null without a directory."""
+
+    name: str | None = None
+    state: Literal["open", "closed"] | None = None
+    weight: int | None = None
+    placed: int
+    own: bool
+    figures: CellFigures | None
+
+
+class CellList(Struct):
+    """The cells by name."""
+
+    data: list[CellRecord]

@@ -1,0 +1,41 @@
+"""`/v1/operator/cells`: the cells of the installation. The header `X-Waybill-Cell` chooses one for other operations."""
+
+from api.areas.operator.operation import OPERATORS
+from api.areas.operator.schemas import CellList, CellRecord
+from api.http.operation import Call, Operation
+from engine.cells import claims
+from engine.cells.overview import CellState, own_figures, states
+
+
+async def list_cells(call: Call) -> CellList:
+    """Return all cells, with what each says about itself; without a directory this installation alone."""
+    joined = await claims.directory()
+    if joined is None:
+        figures = await own_figures(call.services.pool)
+        return CellList([CellRecord(placed=figures.accounts, own=True, figures=figures)])
+    own = joined[1]
+    return CellList([_record(one, own) for one in await states(joined[0], call.settings.pepper)])
+
+
+def _record(one: CellState, own: str) -> CellRecord:
+    cell = one.cell
+    return CellRecord(
+        name=cell.name,
+        state=cell.state,
+        weight=cell.weight,
+        placed=one.placed,
+        own=cell.name == own,
+        figures=one.figures,
+    )
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/v1/operator/cells",
+        list_cells,
+        "List the cells of the installation",
+        OPERATORS,
+        note="With `X-Waybill-Cell` a front passes any operation of operators to the cell of that name.",
+    ),
+)

@@ -1,0 +1,150 @@
+"""`ops cells`: the cells of an installation, and which accounts they have."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+from msgspec import structs
+
+from engine.base import ids
+from engine.base.settings import Settings, variable
+from engine.cells import claims
+from engine.cells.directory import Cell, Directory, DirectoryConflict, migrate_directory
+from engine.cells.overview import CellState, states
+from engine.cells.reconcile import reconcile
+from ops.admin import with_pool
+from ops.commands.base import as_json, attached, fail, print_json, reported, show_rows
+
+Answer = TypeVar("Answer")
+
+_COLUMNS = ["cell", "state", "weight", "placed", "accounts", "queued", "overdueSeconds", "version", "apiUrl"]
+
+
+@click.group()
+def cells() -> None:
+    """Show and change the cells of this installation, in their directory (WAYBILL_DIRECTORY_URL)."""
+
+
+@cells.command("list")
+@as_json
+@reported
+def list_cells(*, as_json: bool) -> None:
+    """List the cells: their accounts, pending deliveries and versions. Empty figures: the cell does not answer."""
+
+    found = _in_directory(lambda settings, directory: states(directory, settings.pepper))
+    show_rows([_row(one) for one in found], _COLUMNS, as_json=as_json, empty="There are no cells yet.")
+
+
+@cells.command()
+@reported
+def migrate() -> None:
+    """Create or update the tables of the directory."""
+    url = _url(attached())
+    applied = asyncio.run(migrate_directory(url))
+    click.echo(f"Applied {', '.join(applied)}." if applied else "The directory is up to date.")
+
+
+@cells.command()
+@click.argument("name")
+@click.argument("api_url", metavar="URL")
+@click.option("--submission", metavar="HOST:PORT", help="Where the cell accepts SMTP submission.")
+@click.option("--mx", metavar="HOST:PORT", help="Where the cell accepts incoming mail.")
+@click.option("--weight", default=100, show_default=True, type=click.IntRange(0, 10_000))
+@reported
+def add(*, name: str, api_url: str, submission: str | None, mx: str | None, weight: int) -> None:
+    """Add cell NAME, whose API fronts reach at URL, or change its addresses. A new cell takes new accounts.
+
+    `--weight` is its share of them, compared with the other open cells.
+    """
+    cell = Cell(name, api_url, submission, mx, "open", weight)
+    _in_directory(lambda _, directory: directory.put_cell(cell))
+    click.echo(f"Cell {name} is in the directory. Run `ops cells sync` on a host of it if it has accounts already.")
+
+
+@cells.command("open")
+@click.argument("name")
+@reported
+def open_cell(name: str) -> None:
+    """Let cell NAME take new accounts."""
+    _set_state(name, "open")
+
+
+@cells.command("close")
+@click.argument("name")
+@reported
+def close_cell(name: str) -> None:
+    """Let cell NAME take no new accounts; it keeps those that it has."""
+    _set_state(name, "closed")
+
+
+@cells.command()
+@click.argument("account", metavar="ACCOUNT")
+@click.argument("cell", metavar="CELL")
+@reported
+def place(*, account: str, cell: str) -> None:
+    """Record that CELL has ACCOUNT (acc_…), if the directory knows no cell of it. `ops cells move` moves accounts."""
+    placed = ids.parse_id(ids.Kind.ACCOUNT, account)
+    try:
+        _in_directory(lambda _, directory: directory.place(placed, cell))
+    except DirectoryConflict as error:
+        fail(str(error))
+    click.echo(f"{account} is in cell {cell}.")
+
+
+@cells.command()
+@as_json
+@reported
+def sync(*, as_json: bool) -> None:
+    """Make the directory agree with this host's cell now; the worker does this every five minutes."""
+    settings = attached()
+    _url(settings)
+
+    async def run(pool: Any) -> dict[str, int]:
+        joined = await claims.directory()
+        assert joined is not None  # the settings name a directory and a cell
+        return structs.asdict(await reconcile(pool, *joined))
+
+    done = with_pool(settings, run)
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(", ".join(f"{count:,} {name}" for name, count in done.items()) + ".")
+
+
+def _set_state(name: str, state: Any) -> None:
+    if not _in_directory(lambda _, directory: directory.set_state(name, state)):
+        fail(f"There is no cell {name}. `ops cells list` shows all.")
+    click.echo(f"Cell {name} is {state}.")
+
+
+def _in_directory(work: Callable[[Settings, Directory], Awaitable[Answer]]) -> Answer:
+    """Run `work` with the settings and the directory."""
+    settings = attached()
+    url = _url(settings)
+
+    async def run() -> Answer:
+        directory = await Directory.open(url, name="ops", largest=1)
+        try:
+            return await work(settings, directory)
+        finally:
+            await directory.close()
+
+    return asyncio.run(run())
+
+
+def _url(settings: Settings) -> str:
+    if settings.directory_url is None:
+        fail(f"This installation has no directory of cells: {variable('directory_url')} is not set.")
+    return settings.directory_url
+
+
+def _row(one: CellState) -> dict[str, Any]:
+    figures = {} if one.figures is None else {
+        "accounts": one.figures.accounts, "queued": one.figures.queued,
+        "overdueSeconds": one.figures.overdue_seconds, "version": one.figures.version,
+    }  # fmt: skip
+    known = structs.asdict(one.cell)
+    named = {"cell": known["name"], "placed": one.placed, "apiUrl": known["api_url"]}
+    nothing = dict.fromkeys(("accounts", "queued", "overdueSeconds", "version"))
+    return named | {name: known[name] for name in ("state", "weight")} | nothing | figures
