@@ -16,7 +16,7 @@ import structlog
 
 from api.front import exchange
 from api.front.exchange import CellDown, Receive, RequestBody, Send
-from api.front.routing import MAX_BODY, Address, Head, Named, Router
+from api.front.routing import MAX_BODY, Address, Head, Named, RequestRouter
 from api.http import dispatch, forwarded, framing, graceful_shutdown, paths, visiting_operator
 from api.http.cookies import http_only
 from engine.base import logs, scheduling
@@ -49,7 +49,7 @@ class FrontApp:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._docs = dispatch.errors_page(settings.public_url)
-        self._router = Router(settings.pepper)
+        self._router = RequestRouter(settings.pepper)
         self._held = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -121,7 +121,10 @@ class FrontApp:
         if not chosen or chosen == home or not head.path.startswith(visiting_operator.PATHS):
             return home, []
         if chosen not in self._locator.cells:
-            raise Refusal(ErrorType.NOT_FOUND, "There is no such cell.")
+            raise Refusal(
+                ErrorType.NOT_FOUND,
+                "No cell has the name in `X-Waybill-Cell`. List the cells with `GET /v1/operator/cells`.",
+            )
         errand = visiting_operator.Errand(head.method, head.path, chosen)
         try:
             base = self._locator.cells[home].api_url
@@ -179,7 +182,9 @@ class FrontApp:
             return invited
         chosen = self._locator.for_new_account()
         if chosen is None:
-            raise Refusal(ErrorType.UNAVAILABLE, "No cell takes new accounts now. Retry later.", retry_after_s=60)
+            raise Refusal(
+                ErrorType.UNAVAILABLE, "New accounts can't be created right now. Retry later.", retry_after_s=60
+            )
         return Location(chosen)
 
     def _without_account(self, head: Head) -> str | None:
@@ -266,7 +271,7 @@ def _is_framed(scope: Mapping[str, Any]) -> bool:
 def _unavailable() -> Refusal:
     return Refusal(
         ErrorType.UNAVAILABLE,
-        "The part of the service that has this account does not answer. Retry; for a send, reuse the same "
+        "The part of the service that serves your account is unreachable. Retry; for a send, reuse the same "
         "idempotencyKey.",
         retry_after_s=RETRY_S,
     )

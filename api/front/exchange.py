@@ -194,6 +194,12 @@ async def answer(
     headers = [*_end_to_end(head), *added]
     if Shutdown.begun or not body.ended:
         headers.append((b"connection", b"close"))
+    if response.content_length is not None and response.content_length <= SMALL_BYTES:
+        whole = await response.read()
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        async with asyncio.timeout(write_s):
+            await send({"type": "http.response.body", "body": whole, "more_body": False})
+        return
     passing = asyncio.ensure_future(_pass(response, headers, send, write_s))
     watching = asyncio.ensure_future(body.gone()) if body.ended else None
     try:

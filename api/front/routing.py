@@ -60,10 +60,10 @@ class Address(Struct, frozen=True):
 
 
 Named = Key | Address
-OfBody = Callable[["Router", Mapping[str, Any]], Named | None]
+OfBody = Callable[["RequestRouter", Mapping[str, Any]], Named | None]
 
 
-class Router:
+class RequestRouter:
     """The rules, with the keys under which tokens are checked or digested."""
 
     def __init__(self, pepper: Pepper) -> None:
@@ -146,7 +146,7 @@ class Router:
 
 
 def _token(kind: KeyKind) -> OfBody:
-    def read(_router: Router, fields: Mapping[str, Any]) -> Key | None:
+    def read(_router: RequestRouter, fields: Mapping[str, Any]) -> Key | None:
         token = fields.get("token")
         return (
             Key(kind, tokens.digest_of(token).hex()) if isinstance(token, str) and tokens.well_formed(token) else None
@@ -156,7 +156,7 @@ def _token(kind: KeyKind) -> OfBody:
 
 
 def _address(*, new: bool) -> OfBody:
-    def read(_router: Router, fields: Mapping[str, Any]) -> Address | None:
+    def read(_router: RequestRouter, fields: Mapping[str, Any]) -> Address | None:
         email = fields.get("email")
         try:
             return Address(checked_email(email), new) if isinstance(email, str) else None
@@ -167,21 +167,21 @@ def _address(*, new: bool) -> OfBody:
 
 
 def _step(kind: SignInStep, field: str) -> OfBody:
-    def read(router: Router, fields: Mapping[str, Any]) -> Key | None:
+    def read(router: RequestRouter, fields: Mapping[str, Any]) -> Key | None:
         token = fields.get(field)
         return router.step(kind, token) if isinstance(token, str) else None
 
     return read
 
 
-def _one_tap(router: Router, fields: Mapping[str, Any]) -> Key | None:
+def _one_tap(router: RequestRouter, fields: Mapping[str, Any]) -> Key | None:
     """Return the step whose nonce is in an id token; the cell verifies the token."""
     claims = _fields(_unpadded(str(fields.get("credential")).partition(".")[2].partition(".")[0]))
     nonce = None if claims is None else claims.get("nonce")
     return router.step(SignInStep.NONCE, nonce) if isinstance(nonce, str) else None
 
 
-def _passkey(_router: Router, fields: Mapping[str, Any]) -> Key | None:
+def _passkey(_router: RequestRouter, fields: Mapping[str, Any]) -> Key | None:
     credential = fields.get("credential")
     raw = _unpadded(str(credential.get("id"))) if isinstance(credential, dict) else b""
     return Key(KeyKind.PASSKEY, raw.hex()) if raw else None

@@ -97,7 +97,7 @@ async def place(account: UUID) -> None:
         try:
             await joined[0].place(account, joined[1])
         except DirectoryConflict as error:
-            raise Refusal(ErrorType.CONFLICT, "Another cell has this account.") from error
+            raise Refusal(ErrorType.CONFLICT, "Another cell has your account. Ask the operator.") from error
 
 
 async def claim_owner(account: UUID, person: UUID, email: str) -> bool:

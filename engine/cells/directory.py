@@ -31,7 +31,7 @@ class Cell(Struct, frozen=True):
     api_url: str
     submission: str | None
     mx: str | None
-    state: Literal["open", "closed"]  # open: new accounts are placed here
+    state: str  # open or closed: whether new accounts are placed here
     weight: int  # share of the new accounts
 
 

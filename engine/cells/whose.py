@@ -56,7 +56,7 @@ class Key(Struct, frozen=True):
     key: str
 
 
-class Owner(Struct, frozen=True):
+class KeyOwner(Struct, frozen=True):
     """The account that a key belongs to; None for a key of this cell that belongs to no account."""
 
     account_id: UUID | None
@@ -68,10 +68,10 @@ _FORMS: Final = {
     KeyKind.ACME_CHALLENGE: _TEXT, KeyKind.PERSON: _TEXT, KeyKind.INVITED: _TEXT,
     KeyKind.LABEL: _TEXT, KeyKind.RECEIVING_DOMAIN: _TEXT,
 }  # fmt: skip
-_QUERIES: Final[dict[KeyKind, RowQuery[Owner]]] = {kind: _SQL.rows(f"of_{kind.value}", Owner) for kind in KeyKind}
+_QUERIES: Final[dict[KeyKind, RowQuery[KeyOwner]]] = {kind: _SQL.rows(f"of_{kind.value}", KeyOwner) for kind in KeyKind}
 
 
-async def owner_of(source: Source, key: Key) -> Owner | None:
+async def owner_of(source: Source, key: Key) -> KeyOwner | None:
     """Return the owner of a key in this cell's database; None if the key is unknown or malformed."""
     form = _FORMS.get(key.kind, _UUID)
     if len(key.key) > MAX_KEY or form.fullmatch(key.key) is None:

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+import asyncpg
 import click
 from msgspec import structs
 
@@ -14,10 +15,11 @@ from engine.cells.directory import Cell, Directory, DirectoryConflict, migrate_d
 from engine.cells.overview import CellState, states
 from engine.cells.reconcile import reconcile
 from ops.admin import with_pool
-from ops.commands.base import as_json, attached, fail, print_json, reported, show_rows
+from ops.commands.base import as_json, attached, fail, reported, show, show_rows
 
 Answer = TypeVar("Answer")
 
+_name = click.argument("name", metavar="NAME", help="Name of the cell in the directory.")
 _COLUMNS = ["cell", "state", "weight", "placed", "accounts", "queued", "overdueSeconds", "version", "apiUrl"]
 
 
@@ -37,59 +39,63 @@ def list_cells(*, as_json: bool) -> None:
 
 
 @cells.command()
+@as_json
 @reported
-def migrate() -> None:
+def migrate(*, as_json: bool) -> None:
     """Create or update the tables of the directory."""
-    url = _url(attached())
-    applied = asyncio.run(migrate_directory(url))
-    click.echo(f"Applied {', '.join(applied)}." if applied else "The directory is up to date.")
+    show({"applied": asyncio.run(migrate_directory(_url(attached())))}, as_json=as_json)
 
 
 @cells.command()
-@click.argument("name")
-@click.argument("api_url", metavar="URL")
+@_name
+@click.argument("api_url", metavar="URL", help="Base URL at which fronts reach the API of the cell.")
 @click.option("--submission", metavar="HOST:PORT", help="Where the cell accepts SMTP submission.")
 @click.option("--mx", metavar="HOST:PORT", help="Where the cell accepts incoming mail.")
-@click.option("--weight", default=100, show_default=True, type=click.IntRange(0, 10_000))
+@click.option("--weight", default=100, show_default=True, type=click.IntRange(0, 10_000),
+              help="Share of new accounts, compared with the other open cells.")  # fmt: skip
+@as_json
 @reported
-def add(*, name: str, api_url: str, submission: str | None, mx: str | None, weight: int) -> None:
-    """Add cell NAME, whose API fronts reach at URL, or change its addresses. A new cell takes new accounts.
+def add(*, name: str, api_url: str, submission: str | None, mx: str | None, weight: int, as_json: bool) -> None:
+    """Add cell NAME, or change its addresses and weight. A new cell accepts new accounts.
 
-    `--weight` is its share of them, compared with the other open cells.
+    Run `ops cells sync` on a host of a cell that has accounts already.
     """
     cell = Cell(name, api_url, submission, mx, "open", weight)
     _in_directory(lambda _, directory: directory.put_cell(cell))
-    click.echo(f"Cell {name} is in the directory. Run `ops cells sync` on a host of it if it has accounts already.")
+    show({"cell": name, "apiUrl": api_url, "weight": weight}, as_json=as_json)
 
 
 @cells.command("open")
-@click.argument("name")
+@_name
+@as_json
 @reported
-def open_cell(name: str) -> None:
-    """Let cell NAME take new accounts."""
-    _set_state(name, "open")
+def open_cell(*, name: str, as_json: bool) -> None:
+    """Let cell NAME accept new accounts."""
+    _set_state(name, "open", as_json=as_json)
 
 
 @cells.command("close")
-@click.argument("name")
+@_name
+@as_json
 @reported
-def close_cell(name: str) -> None:
-    """Let cell NAME take no new accounts; it keeps those that it has."""
-    _set_state(name, "closed")
+def close_cell(*, name: str, as_json: bool) -> None:
+    """Let cell NAME accept no new accounts; it keeps those that it has."""
+    _set_state(name, "closed", as_json=as_json)
 
 
 @cells.command()
-@click.argument("account", metavar="ACCOUNT")
-@click.argument("cell", metavar="CELL")
+@click.argument("account", metavar="ACCOUNT", help="Id of the account (acc_…).")
+@_name
+@as_json
 @reported
-def place(*, account: str, cell: str) -> None:
-    """Record that CELL has ACCOUNT (acc_…), if the directory knows no cell of it. `ops cells move` moves accounts."""
+def place(*, account: str, name: str, as_json: bool) -> None:
+    """Record that cell NAME has ACCOUNT, if the directory knows no cell of it."""
     placed = ids.parse_id(ids.Kind.ACCOUNT, account)
     try:
-        _in_directory(lambda _, directory: directory.place(placed, cell))
+        _in_directory(lambda _, directory: directory.place(placed, name))
     except DirectoryConflict as error:
         fail(str(error))
-    click.echo(f"{account} is in cell {cell}.")
+    show({"account": account, "cell": name}, as_json=as_json)
 
 
 @cells.command()
@@ -100,22 +106,18 @@ def sync(*, as_json: bool) -> None:
     settings = attached()
     _url(settings)
 
-    async def run(pool: Any) -> dict[str, int]:
+    async def run(pool: asyncpg.Pool) -> dict[str, int]:
         joined = await claims.directory()
         assert joined is not None  # the settings name a directory and a cell
         return structs.asdict(await reconcile(pool, *joined))
 
-    done = with_pool(settings, run)
-    if as_json:
-        print_json(done)
-    else:
-        click.echo(", ".join(f"{count:,} {name}" for name, count in done.items()) + ".")
+    show(with_pool(settings, run), as_json=as_json)
 
 
-def _set_state(name: str, state: Any) -> None:
+def _set_state(name: str, state: Literal["open", "closed"], *, as_json: bool) -> None:
     if not _in_directory(lambda _, directory: directory.set_state(name, state)):
         fail(f"There is no cell {name}. `ops cells list` shows all.")
-    click.echo(f"Cell {name} is {state}.")
+    show({"cell": name, "state": state}, as_json=as_json)
 
 
 def _in_directory(work: Callable[[Settings, Directory], Awaitable[Answer]]) -> Answer:

@@ -15,6 +15,7 @@ from tests.harness.accounts import PEPPER, TestAccount, make_account
 from tests.harness.api import refused
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import PASSWORD, make_person
+from tests.harness.sse import following
 
 
 async def placed(cells: TestCells, cell: TestCell) -> TestAccount:
@@ -152,6 +153,38 @@ async def test_bodies_flow_in_both_directions(cells: TestCells) -> None:
     assert len(raw.body) > 300_000
     head = await cells.front.request("HEAD", "/healthz")
     assert (head.status, head.body) == (200, b"")
+
+
+async def test_a_tail_flows_and_ends_with_its_client(cells: TestCells) -> None:
+    account = await placed(cells, cells.two)
+    async with following(cells.front, account.token) as tail:
+        assert tail.status == 200
+        sent = await cells.front.post("/v1/emails", account.token, account.email())
+        event = await tail.until("message")
+        assert event.data["messageId"] == sent.json["id"]
+
+
+async def test_head_and_expect_work_as_without_a_front(cells: TestCells) -> None:
+    account = await placed(cells, cells.two)
+    sent = await cells.front.post("/v1/emails", account.token, account.email(), headers={"Expect": "100-continue"})
+    assert sent.status == 202, sent.body
+    direct, through = [await api.request("HEAD", "/docs") for api in (cells.two.api, cells.front)]
+    assert (through.status, through.body) == (direct.status, b"")
+    assert int(through.headers["content-length"]) > 0 < int(direct.headers["content-length"])
+
+
+async def test_a_given_request_id_reaches_the_cell_and_comes_back(cells: TestCells) -> None:
+    account = await placed(cells, cells.two)
+    answer = await cells.front.get("/v1/me", account.token, headers={"X-Request-Id": "trace-12345678"})
+    assert answer.headers["x-request-id"] == "trace-12345678"
+
+
+async def test_the_cell_sees_the_address_of_the_client(cells: TestCells) -> None:
+    account = await placed(cells, cells.two)
+    await cells.two.pool.execute("UPDATE api_keys SET networks = '{192.0.2.0/24}' WHERE account_id = $1", account.id)
+    here = await cells.front.get("/v1/me", account.token)
+    there = await cells.front.get("/v1/me", account.token, headers={"X-Forwarded-For": "192.0.2.7"})
+    assert (here.status, there.status) == (401, 200)  # the test itself is a proxy that the cells trust
 
 
 async def test_a_moving_account_waits_and_others_do_not(cells: TestCells) -> None:

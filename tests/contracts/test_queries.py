@@ -22,7 +22,7 @@ import loadtests
 import mta
 import ops
 import shards
-from engine.store.queries import REGISTRY, Queries, Query, RowQuery
+from engine.store.queries import REGISTRY, Conn, Queries, Query, RowQuery
 from tests.conftest import NewDatabase
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ QUERIES = sorted(REGISTRY, key=lambda query: (str(query.path), query.name))
 ROW_QUERIES = [query for query in QUERIES if isinstance(query, RowQuery)]
 OF_DIRECTORY = ROOT / "engine" / "cells" / "directory.sql"  # a database of its own
 
-Connections = Callable[[Query], asyncpg.Connection]
+Connections = Callable[[Query], Conn]
 
 # A column before or after the sign of a comparison with the clock.
 BY_MOVING_CLOCK = r"(\w+)\s*[<>]=?\s*clock_timestamp\(\)|clock_timestamp\(\)\s*[<>]=?\s*(?:\w+\.)?(\w+)"

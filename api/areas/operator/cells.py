@@ -1,7 +1,9 @@
 """`/v1/operator/cells`: the cells of the installation. The header `X-Waybill-Cell` chooses one for other operations."""
 
+from typing import cast
+
 from api.areas.operator.operation import OPERATORS
-from api.areas.operator.schemas import CellList, CellRecord
+from api.areas.operator.schemas import CellList, CellRecord, CellStateName
 from api.http.operation import Call, Operation
 from engine.cells import claims
 from engine.cells.overview import CellState, own_figures, states
@@ -21,7 +23,7 @@ def _record(one: CellState, own: str) -> CellRecord:
     cell = one.cell
     return CellRecord(
         name=cell.name,
-        state=cell.state,
+        state=cast("CellStateName", cell.state),
         weight=cell.weight,
         placed=one.placed,
         own=cell.name == own,

@@ -18,6 +18,7 @@ MAX_SHARDS = 65_536
 MAX_TARGET = 255
 MAX_HOLD_S = 365 * 86_400
 
+CellStateName = Literal["open", "closed"]
 Why = Annotated[str, Meta(max_length=MAX_WHY, description="Reason, in a few words; shown with the shards")]
 Cursor = Annotated[str, Meta(max_length=400, description="`nextCursor` of the previous page")]
 Target = Annotated[
@@ -277,7 +278,7 @@ class CellRecord(Struct, rename="camel", kw_only=True):
     """A cell. `figures` is null while the cell does not answer; name, state and weight are null without a directory."""
 
     name: str | None = None
-    state: Literal["open", "closed"] | None = None
+    state: CellStateName | None = None
     weight: int | None = None
     placed: int
     own: bool
