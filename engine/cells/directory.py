@@ -13,6 +13,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from engine.base.version import COMMAND
 from engine.store.database_errors import SchemaMismatch
 from engine.store.migrate import MigrationError, migrate, require
 from engine.store.postgres import close_pool, open_pool
@@ -117,9 +118,12 @@ class Directory:
         try:
             await require(pool, FOLDER)
             await _CELLS.fetch(pool)
-        except SchemaMismatch as error:
+        except (MigrationError, SchemaMismatch) as error:
             pool.terminate()
-            raise MigrationError("WAYBILL_DIRECTORY_URL leads to a database that is no directory of cells") from error
+            raise MigrationError(
+                "the directory of cells (WAYBILL_DIRECTORY_URL) lacks tables of this version of Waybill: run"
+                f" `{COMMAND} cells migrate` first"
+            ) from error
         except BaseException:
             pool.terminate()
             raise

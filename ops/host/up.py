@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from engine.base import local_mode
-from engine.base.settings import FRONT, MIN_DISK_BYTES, BadSetting, HostPort, Loaded, Settings, is_small
+from engine.base.settings import FRONT, MIN_DISK_BYTES, BadSetting, HostPort, Loaded, Settings, is_small, variable
 from engine.store import socket_activation
 from engine.store.socket_activation import WrongSockets
 from ops.host import control, disk, log_levels, process_specs, rolling, server_paths
@@ -125,12 +125,13 @@ async def _start_all(
     supervisor.forks = process_specs.fork_server(msgspec.structs.replace(given, state=state))
     if supervisor.forks is not None:
         supervisor.forks.start()  # it imports the project while the servers start
-    console.stage(f"Starting {' and '.join(server.name for server in servers.values())}")
+    if servers:
+        console.stage(f"Starting {' and '.join(server.name for server in servers.values())}")
     await asyncio.gather(*(_start_server(supervisor, server) for server in servers.values()))
     await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
     settings = _filled(loaded, state, {field: server.url for field, server in servers.items()})
     record_running(settings, state)
-    console.stage("Bringing the database up to date")
+    console.stage("Reading the directory" if FRONT in settings.processes else "Bringing the database up to date")
     await _prepare(supervisor, settings, "database", console)
     is_first_run = not (state / local_mode.FIRST_RUN).exists()
     console.stage("Starting the service")
@@ -256,6 +257,8 @@ def _filled(loaded: Loaded, state: Path, urls: Mapping[str, str]) -> Settings:
     given = loaded.settings
     found: dict[str, Any] = {"state": state, **urls}
     if given.key_pepper is None:
+        if given.directory_url is not None:
+            raise BadSetting(f"{variable('key_pepper')} is not set; set the pepper that all cells and fronts share")
         found |= kept_peppers(state)
     if runs_local_peers(given):
         if loaded.origin["dns_servers"] == "default":

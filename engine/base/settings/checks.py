@@ -135,8 +135,6 @@ def _check_cells(settings: Settings) -> None:
             raise BadSetting(f"{variable('directory_url')} is not set, but cells and fronts need it; set it too")
     elif _scheme(settings.directory_url) not in ("postgresql", "postgres"):
         raise BadSetting(f"{variable('directory_url')} must be a URL that begins with postgresql://")
-    elif settings.key_pepper is None:
-        raise BadSetting(f"{variable('key_pepper')} is not set; set the pepper that all cells and fronts share")
     elif settings.cell is None and settings.processes != (FRONT,):
         raise BadSetting(f"{variable('cell')} is not set; name this installation as in the directory")
 
