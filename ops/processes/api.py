@@ -125,22 +125,23 @@ def main() -> int:
     if is_small(settings):
         uvloop.run(_serve_here(listener, _OPTIONS, settings.drain_s))
         return 0
-    serve(listener, "ops.processes.api:create_app", settings)
+    serve(listener, "api", settings)
     return 0
 
 
-def serve(listener: socket.socket, target: str, settings: Settings) -> None:
-    """Run workers that serve the application of the factory `target`, until SIGTERM."""
+def serve(listener: socket.socket, process: str, settings: Settings) -> None:
+    """Run workers that serve the application that `create_app` of a process's module returns, until SIGTERM."""
+    lines = LOG_LINES | {"handlers": {"json": {"()": logs.standard_handler, "process": process}}}
     SharedQueue(
         listener,
-        target,
+        f"ops.processes.{process}:create_app",
         loop=Loops.uvloop,
         runtime_mode=RuntimeModes.st,  # one Rust thread per worker, so its scheduler for several is not needed
         workers=settings.api_workers,
         respawn_failed_workers=True,
         respawn_interval=0.5,
         workers_kill_timeout=max(1, round(settings.drain_s)),
-        **_OPTIONS,
+        **_OPTIONS | {"log_dictconfig": lines},
     ).serve()
 
 

@@ -28,7 +28,7 @@ def main() -> int:
     except (sockets.PortTaken, socket_activation.WrongSockets) as error:
         print(error, file=sys.stderr)
         return 1
-    serve(listener, "ops.processes.front:create_app", settings)
+    serve(listener, "front", settings)
     return 0
 
 
