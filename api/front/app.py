@@ -189,7 +189,7 @@ class FrontApp:
 
     def _without_account(self, head: Head) -> str | None:
         hint = self._router.hint(head)
-        if hint is not None and hint in self._locator.cells:
+        if hint is not None and self._locator.is_up(hint):
             return hint
         return (self._locator.for_new_account() if head.path in _BEGINS else None) or self._locator.any_cell()
 

@@ -164,17 +164,19 @@ class Locator:
 
     # -- the cells --------------------------------------------------------------------------------
 
+    def is_up(self, cell: str) -> bool:
+        """Return True for a known cell that has not failed to answer just now."""
+        return cell in self.cells and self._down_until.get(cell, 0.0) < time.monotonic()
+
     def any_cell(self) -> str | None:
         """Return a cell that answers, for requests that each cell answers in the same way."""
-        now = time.monotonic()
-        up = [name for name in self.cells if self._down_until.get(name, 0.0) < now]
+        up = [name for name in self.cells if self.is_up(name)]
         return random.choice(up or list(self.cells) or [""]) or None
 
     def for_new_account(self) -> str | None:
         """Return an open cell that answers, chosen by the weights; None if no cell is open."""
-        now = time.monotonic()
         open_cells = [one for one in self.cells.values() if one.state == "open" and one.weight > 0]
-        up = [one for one in open_cells if self._down_until.get(one.name, 0.0) < now] or open_cells
+        up = [one for one in open_cells if self.is_up(one.name)] or open_cells
         return random.choices(up, [one.weight for one in up])[0].name if up else None
 
     def failed(self, cell: str) -> None:

@@ -16,6 +16,7 @@ from engine.store.postgres import close_pool, open_pool
 from tests.conftest import NewDatabase
 from tests.harness.api import Api, serving
 from tests.harness.operators import ADDRESS
+from tests.harness.provider import TestProvider, providing, with_provider
 
 NAMES = ("one", "two")
 
@@ -60,8 +61,16 @@ def front_settings(settings: Settings, directory_url: str) -> Settings:
 
 
 @pytest.fixture(scope="module")
+async def provider() -> AsyncIterator[TestProvider]:
+    """Run the identity provider of all cells."""
+    async with providing() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 async def cells(
     settings: Settings,
+    provider: TestProvider,
     lasting_database: NewDatabase,
     new_directory: NewDatabase,
     http: aiohttp.ClientSession,
@@ -75,7 +84,7 @@ async def cells(
         made = {}
         for number, name in enumerate(NAMES):
             own = structs.replace(
-                settings,
+                with_provider(settings, provider.issuer),
                 database_url=await lasting_database(),
                 redis_url=_namespace(settings.redis_url, number + 1),
                 directory_url=url,

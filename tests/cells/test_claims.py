@@ -1,15 +1,23 @@
 """What must be unique exists in one cell; new accounts begin in an open one."""
 
 import asyncio
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
+from msgspec import structs
 
 from engine.base import ids
+from engine.base.settings import Settings
+from engine.cells import claims
 from engine.cells.reconcile import Reconciled, reconcile
+from ops.local.dns import Responder
 from tests.cells.conftest import TestCell, TestCells
 from tests.harness.accounts import make_account
-from tests.harness.api import refused
+from tests.harness.api import Answer, refused
+from tests.harness.domains import Place, new_name
 from tests.harness.people import PASSWORD, make_person
+from tests.harness.provider import Browser, Person, TestProvider
 
 
 def fresh() -> str:
@@ -110,3 +118,66 @@ async def test_an_existing_installation_is_placed_and_what_is_gone_is_released(
     assert await cells.directory.cell_of(gone) is None
     assert await cells.directory.cell_of(account.id) is not None
     assert await reconcile(cells.one.pool, cells.directory, "one") == Reconciled()
+
+
+def within(url: str) -> str:
+    """Return a URL without its host: all cells share the name of the fronts, which tests have under ports."""
+    split = urlsplit(url)
+    return f"{split.path}?{split.query}"
+
+
+async def sign_in(browser: Browser, provider: TestProvider, person: Person, first: str) -> Answer:
+    """Follow the redirects of a sign-in that begins in the cell `first`, through the front."""
+    browser.cookies["svc_cell"] = first
+    answer = await browser.get("/v1/auth/idp/start")
+    for _ in range(2):
+        answer = await browser.get(within(provider.authorize(answer.headers["location"], person)))
+        assert answer.status == 302, answer.body
+        if not answer.headers["location"].split("?")[0].endswith("/v1/auth/idp/start"):
+            break
+        answer = await browser.get(within(answer.headers["location"]))
+    return answer
+
+
+async def test_a_person_of_an_identity_provider_signs_in_wherever_they_begin(
+    cells: TestCells, provider: TestProvider
+) -> None:
+    ann, browser, other = Person.new(), Browser(cells.front), Browser(cells.front)
+
+    await sign_in(browser, provider, ann, "two")
+    first = (await browser.me())["user"]
+    claim = await cells.directory.claimed("identity", f"{provider.issuer} {ann.subject}")
+    assert claim is not None
+    assert claim.cell == "two"
+
+    await sign_in(other, provider, ann, "one")
+    assert (await other.me())["user"] == first
+    assert other.cookies["svc_cell"] == "two"
+    assert await people_with(cells.one, ann.email or "") == 0
+
+
+async def test_a_domain_that_another_cell_has_is_not_verified(
+    cells: TestCells, pool: asyncpg.Pool, settings: Settings
+) -> None:
+    """This process is part of a cell for the time of the test."""
+    claims.configure(structs.replace(settings, directory_url=cells.directory_url, cell="one"))
+    try:
+        async with Responder() as zone:
+            place = Place(pool, settings, zone)
+            account, name = await place.account(), new_name()
+            await cells.directory.claim("domain", name, cell="two", holder=account.id)
+            domain = await place.add(account, name)
+            await place.publish(domain)
+            held = await place.verify(account, domain)
+            assert held.domain.status == "pending"
+            assert held.notice is not None
+            assert "another account has verified this name" in held.notice
+
+            await cells.directory.release([("domain", name)], "two", older_s=0)
+            assert (await place.verify(account, domain)).domain.status == "verified"
+            claim = await cells.directory.claimed("domain", name)
+            assert claim is not None
+            assert (claim.cell, claim.holder) == ("one", account.id)
+    finally:
+        await claims.close()
+        claims.configure(settings)

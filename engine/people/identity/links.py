@@ -19,6 +19,7 @@ from engine.base.events import AccountEvent
 from engine.base.plans import Plan
 from engine.cells import claims
 from engine.cells.claims import ClaimKind
+from engine.cells.directory import ClaimedElsewhere
 from engine.ledger.events import record_event
 from engine.people.identity import rules, store
 from engine.people.identity.services import IdentityServices
@@ -80,7 +81,10 @@ async def recognise(services: IdentityServices, proven: Proven) -> Recognised:
 async def record_use(services: IdentityServices, user: UUID, issuer: str, subject: str) -> None:
     """Record the use of an identity, and link it first if it is new; call it once everything is proven."""
     at = clock.now()
-    await claims.claim(ClaimKind.IDENTITY, claims.identity(issuer, subject), user)
+    try:
+        await claims.claim(ClaimKind.IDENTITY, claims.identity(issuer, subject), user)
+    except ClaimedElsewhere:  # since the person was recognised
+        raise _other_identity() from None
     async with services.pool.acquire() as connection, connection.transaction():
         person = await people.LOCK.first(connection, user)
         if person is None:
