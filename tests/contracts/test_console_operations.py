@@ -45,7 +45,6 @@ NOT_FOR_PEOPLE = {
     "PUT /v1/compat/postmark/bounces/{bounceId}/activate": "for clients of Postmark",
     "DELETE /v1/local/sink": "for test suites; people filter the list",
     "POST /v1/local/accounts": "for test suites",
-    "GET /v1/operator/cells": "for installations with several cells; `ops cells list` shows them",
     "POST /v1/templates/{id}/preview": "the editor previews unsaved content with POST /v1/templates/preview",
     "GET /v1/auth/idp/callback": "the identity provider sends the browser there",
     "GET /v1/auth/idp/nonce": "for One Tap, whose script of another host the console's policy forbids",

@@ -6,17 +6,16 @@ from api.areas.operator.operation import OPERATORS
 from api.areas.operator.schemas import CellList, CellRecord, CellStateName
 from api.http.operation import Call, Operation
 from engine.cells import claims
-from engine.cells.overview import CellState, own_figures, states
+from engine.cells.overview import CellState, states
 
 
 async def list_cells(call: Call) -> CellList:
-    """Return all cells, with what each says about itself; without a directory this installation alone."""
+    """Return all cells, with what each says about itself; none without a directory."""
     joined = await claims.directory()
     if joined is None:
-        figures = await own_figures(call.services.pool)
-        return CellList([CellRecord(placed=figures.accounts, own=True, figures=figures)])
-    own = joined[1]
-    return CellList([_record(one, own) for one in await states(joined[0], call.settings.pepper)])
+        return CellList([])
+    directory, own = joined
+    return CellList([_record(one, own) for one in await states(directory, call.settings.pepper)])
 
 
 def _record(one: CellState, own: str) -> CellRecord:

@@ -275,17 +275,17 @@ class ReviewRejection(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class CellRecord(Struct, rename="camel", kw_only=True):
-    """A cell. `figures` is null while the cell does not answer; name, state and weight are null without a directory."""
+    """A cell. `figures` is null while the cell does not answer."""
 
-    name: str | None = None
-    state: CellStateName | None = None
-    weight: int | None = None
+    name: str
+    state: CellStateName
+    weight: int
     placed: int
     own: bool
     figures: CellFigures | None
 
 
 class CellList(Struct):
-    """The cells by name."""
+    """The cells by name; none in an installation without a directory."""
 
     data: list[CellRecord]

@@ -18,6 +18,8 @@ const MAX_REMEMBERED = 20;
 export const session = signal(undefined);
 /** True while the sign-in form is shown over the page because the session ended. */
 export const signInNeeded = signal(false);
+/** The cell whose operations an operator calls; empty: the one of their session. */
+export const operatorCell = signal("");
 /** The calls that the current page made, newest last: {operation, url, method, body}. */
 export const pageCalls = signal([]);
 /** The notices of the account that the person has not dismissed; the shell keeps them fresh. */
@@ -74,6 +76,7 @@ async function attempt(operation, { path = {}, query = {}, body, contentType, ac
   const url = address(template, path, query);
   const headers = { Accept: accept ?? "application/json" };
   if (csrf && method !== "GET") headers[CSRF] = csrf;
+  if (operatorCell.value && template.startsWith("/v1/operator/")) headers["X-Waybill-Cell"] = operatorCell.value;
   const plain = typeof body === "string" || body instanceof Blob;
   if (body !== undefined) headers["Content-Type"] = contentType ?? "application/json";
   if (!quiet) remember({ operation, method, url, body: plain ? null : body });

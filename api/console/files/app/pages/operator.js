@@ -1,7 +1,8 @@
 // The operator's part: processes, shards, queue, destinations, accounts and reviews of the whole service.
+import { operatorCell, useCall } from "../core/api.js";
 import { go } from "../core/router.js";
 import { Lazy } from "../core/shell.js";
-import { PageHead, Tabs } from "../core/ui.js";
+import { PageHead, SelectField, Tabs } from "../core/ui.js";
 import { html } from "../core/view.js";
 
 const PARTS = {
@@ -27,7 +28,16 @@ export function Operator({ part = "nodes", id }) {
   if (detail) return html`<${Lazy} key=${`${part} ${id}`} load=${detail.load} name=${detail.name} id=${id} />`;
   const known = PARTS[part] ? part : "nodes";
   const { load, name } = PARTS[known];
-  return html`<${PageHead} title="Operator" lead="Everything the ops command shows and does, for the people listed in WAYBILL_OPERATORS." />
+  return html`<${PageHead} title="Operator" lead="Everything the ops command shows and does, for the people listed in WAYBILL_OPERATORS." chip=${html`<${Cells} />`} />
     <${Tabs} label="Parts of the service" items=${Object.entries(PARTS).map(([key, one]) => [key, one.title])} current=${known} onSelect=${(key) => go(`/operator/${key}`)} />
-    <${Lazy} key=${known} load=${load} name=${name} />`;
+    <${Lazy} key=${`${known} ${operatorCell.value}`} load=${load} name=${name} />`;
+}
+
+/** The choice of a cell, in an installation with several. */
+function Cells() {
+  const { data } = useCall("GET /v1/operator/cells");
+  const cells = data?.data ?? [];
+  if (cells.length < 2) return null;
+  const current = operatorCell.value || cells.find((one) => one.own)?.name;
+  return html`<${SelectField} label="Cell" hideLabel value=${current} onValue=${(name) => { operatorCell.value = name; }} options=${cells.map((one) => [one.name, `Cell ${one.name}`])} />`;
 }
