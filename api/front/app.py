@@ -258,7 +258,8 @@ def _head(scope: Mapping[str, Any]) -> Head:
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         headers[name] = headers[name] + b"; " + value if name == b"cookie" and name in headers else value
-    if scope["path"].startswith("/internal"):
+    # A path without a slash would continue the host in the URL of the cell.
+    if not scope["raw_path"].startswith(b"/") or scope["path"].startswith("/internal"):
         raise Refusal(ErrorType.NOT_FOUND, "No such path.")
     return Head(scope["method"], scope["path"], scope["query_string"].decode("latin-1"), headers)
 

@@ -14,7 +14,7 @@ from tests.harness.people import make_person
 __all__ = ["cells", "provider"]  # fixtures
 
 
-async def test_the_operator_chooses_the_cell_of_the_lists(browser: Browser, cells: TestCells) -> None:  # noqa: F811
+async def test_the_operator_chooses_the_cell_of_the_lists(browser: Browser, cells: TestCells) -> None:
     account = await make_account(cells.one.pool)
     operator = await make_person(cells.one.pool, account.id, "member", email=ADDRESS)
     await people.SET_OPERATOR.execute(cells.one.pool, operator.id, clock.now())
