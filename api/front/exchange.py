@@ -15,6 +15,7 @@ import yarl
 from msgspec import Struct
 from multidict import CIMultiDict
 
+from api.http.body import too_slow
 from api.http.graceful_shutdown import Shutdown
 from api.http.stream import broken_body
 from api.http.visiting_operator import VOUCH_PATH, Errand
@@ -75,10 +76,13 @@ class RequestBody:
         return self.ended or (self.length is not None and self.length <= SMALL_BYTES)
 
     async def beginning(self, most: int) -> bytes:
-        """Read up to `most` bytes, or a little more, and return all that has been read."""
-        with within(self._deadline_s):
-            while not self.ended and len(self._read) < most:
-                self._read += await self._more()
+        """Read up to `most` bytes, or a little more, and return all that has been read. Raises Refusal."""
+        try:
+            with within(self._deadline_s):
+                while not self.ended and len(self._read) < most:
+                    self._read += await self._more()
+        except TimeoutError:
+            raise too_slow() from None
         return bytes(self._read)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

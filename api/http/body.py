@@ -73,11 +73,16 @@ async def read_body(
         pace = TransferRate(began, deadline_s=settings.body_deadline_s, min_bytes_per_s=settings.body_min_bytes_per_s)
         await _receive(connection, first, declared, limit, pace, reservation, pieces)
     except TimeoutError:
-        raise invalid("body", "The request body arrived too slowly. Send it again over a faster connection.") from None
+        raise too_slow() from None
     reservation.complete()
     if reservation.octets <= large_mail.VERY_LARGE_BYTES:
         return b"".join(pieces)
     return await large_mail.in_thread(reservation.octets, partial(b"".join, pieces))
+
+
+def too_slow() -> Refusal:
+    """Return the 400 for a body that arrives too slowly."""
+    return invalid("body", "The request body arrived too slowly. Send it again over a faster connection.")
 
 
 async def _receive(

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from engine.base.settings import Settings
 from tests.cells.conftest import TestCells, front_settings
-from tests.contracts.test_framing import ACCEPTED, BROKEN_OFF, ENVELOPE, MAX_BODY_BYTES, SERVER
+from tests.contracts.test_framing import ACCEPTED, BROKEN_OFF, ENVELOPE, MAX_BODY_BYTES, SERVER, chunked
 from tests.harness.api import serving
 from tests.harness.raw_http import exchange
 
@@ -55,3 +55,9 @@ async def test_what_http_allows_is_answered_once_for_each_request(front: str, na
     found = await exchange(front, octets)
 
     assert [one.status for one in found] == statuses, found
+
+
+async def test_a_body_that_never_ends_is_given_up(front: str) -> None:
+    found = await exchange(front, chunked(b"ffff\r\nabcde"))
+
+    assert [(one.status, one.error_type) for one in found] == [(400, "invalid_request")], found
