@@ -1,7 +1,7 @@
 """Health check for containers: `python -m ops.host.healthcheck` exits with 0 while this host's service is healthy.
 
-A host is healthy while all its processes are ready and, if it runs the API, `/readyz` answers 200. With `--alive` it is
-enough that its supervisor answers, which restarts processes itself.
+A host is healthy while all its processes are ready and, if it runs the API or a front, `/readyz` answers 200. With
+`--alive` it is enough that its supervisor answers, which restarts processes itself.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 import urllib.request
 from collections.abc import Sequence
 
-from engine.base.settings import Settings, load
+from engine.base.settings import FRONT, Settings, load
 from ops.host import control
 from ops.host.control import NoSupervisor, Refused
 
@@ -26,7 +26,8 @@ def main(words: Sequence[str]) -> int:
     if "--alive" in words:
         return 0
     ready = all(row["process"]["ready"] for row in rows)
-    return 0 if ready and ("api" not in settings.processes or _can_accept(settings)) else 1
+    serves = {"api", FRONT} & set(settings.processes)
+    return 0 if ready and (not serves or _can_accept(settings)) else 1
 
 
 def _can_accept(settings: Settings) -> bool:

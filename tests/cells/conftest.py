@@ -56,7 +56,13 @@ class TestCells(Struct):
 def front_settings(settings: Settings, directory_url: str) -> Settings:
     """Settings of a front."""
     return structs.replace(
-        settings, processes=("front",), database_url=None, redis_url=None, directory_url=directory_url, cell=None
+        settings,
+        processes=("front",),
+        database_url=None,
+        redis_url=None,
+        directory_url=directory_url,
+        cell=None,
+        http_proxy_networks=(ip_network("127.0.0.0/8"),),
     )
 
 

@@ -58,10 +58,12 @@ async def test_a_flood_of_unknown_keys_is_refused_and_known_ones_work(cells: Tes
     account = await placed(cells, cells.one)
     assert (await cells.front.get("/v1/me", account.token)).status == 200
 
-    unknown = [cells.front.get("/v1/me", keys.new_key().token) for _ in range(10 * MAX_UNKNOWN_PER_S)]
+    stranger = {"X-Forwarded-For": "198.51.100.7"}
+    unknown = [cells.front.get("/v1/me", keys.new_key().token, headers=stranger) for _ in range(10 * MAX_UNKNOWN_PER_S)]
     answers = await asyncio.gather(*unknown)
     assert {one.status for one in answers} <= {401, 429}
-    assert (await cells.front.get("/v1/me", account.token)).status == 200
+    assert (await cells.front.get("/v1/me", account.token, headers=stranger)).status == 200
+    assert (await cells.front.get("/v1/me", keys.new_key().token)).status == 401  # from another network
 
 
 async def test_signing_in_and_the_session_reach_the_cell_of_the_person(cells: TestCells) -> None:
