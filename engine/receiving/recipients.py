@@ -38,7 +38,7 @@ _REPORTS: Final = {
     "tls+": RecipientPurpose.TLS_REPORT,
     "u+": RecipientPurpose.UNSUBSCRIBE,
 }
-_FEEDBACK: Final = "fbl"
+FEEDBACK: Final = "fbl"
 _POSTMASTER: Final = "postmaster"  # of every domain that takes mail: RFC 5321 4.5.1
 _OPERATOR: Final = frozenset({_POSTMASTER, "abuse"})  # of the service's own hosts: RFC 2142 2
 
@@ -95,7 +95,7 @@ class RecipientLookup:
 
     async def find(self, address: str) -> InboundRecipient | RecipientRefusal:
         """Return what the address of a RCPT command is, without its angle brackets; `postmaster` may lack a domain."""
-        split = _split(address, self._mail_host)
+        split = split_address(address, self._mail_host)
         if split is None:
             return RecipientRefusal.UNKNOWN
         local, host = split
@@ -116,7 +116,7 @@ class RecipientLookup:
         """Return what kind of report the address is for; None if it is for none."""
         if host == self._mail_host:
             head, plus, _ = local.partition("+")
-            return RecipientPurpose.FEEDBACK if local == _FEEDBACK else _REPORTS.get(head + plus)
+            return RecipientPurpose.FEEDBACK if local == FEEDBACK else _REPORTS.get(head + plus)
         purpose = _at_return_path(local)
         if purpose is None or host == self._bounces or await self._return_path_hosts.get(host):
             return purpose
@@ -236,7 +236,7 @@ def _is_closing(state: ReceivingAccount | None) -> bool:
 
 def _at_return_path(local: str) -> RecipientPurpose | None:
     """Return what a local part is for at a host of return paths."""
-    if local == _FEEDBACK:
+    if local == FEEDBACK:
         return RecipientPurpose.FEEDBACK
     return RecipientPurpose.BOUNCE if local.startswith(_RETURN_PATH) else None
 
@@ -262,7 +262,7 @@ def _tag(given: str, canonical: str) -> str | None:
     return tag or None
 
 
-def _split(address: str, mail_host: str) -> tuple[str, str] | None:
+def split_address(address: str, mail_host: str) -> tuple[str, str] | None:
     """Return local part and domain in the forms in which they are compared; None if no address has them.
 
     RFC 5321 4.5.1: `postmaster` without a domain means the server's own. Quotes that an address does not need change

@@ -90,10 +90,14 @@ def processes(settings: Settings, listeners: ListeningSockets | None = None) -> 
     for name in ("api", FRONT):
         if name in kinds:
             yield _served(name, [f"ops.processes.{name}"], settings, listeners, (sockets.HTTP,), settings.api_workers)
-    for number in range(1, relays(settings) + 1):
+    if FRONT in kinds:
+        names = [name for name in socket_names(settings) if name != sockets.HTTP]
+        if names:
+            yield _served("front-smtp", ["ops.processes.front_smtp"], settings, listeners, names)
+    for number in range(1, relays(settings) + 1) if FRONT not in kinds else ():
         name = f"relay-{number}"
         yield _served(name, ["ops.processes.relay", "--name", name], settings, listeners, RELAY_SOCKETS)
-    for number in range(1, mx_processes(settings) + 1):
+    for number in range(1, mx_processes(settings) + 1) if FRONT not in kinds else ():
         name = f"mx-{number}"
         yield _served(name, ["ops.processes.mx", "--name", name], settings, listeners, MX_SOCKETS)
     for number in range(1, settings.mta_workers + 1) if "mta" in kinds else ():
@@ -141,13 +145,13 @@ def _forks(settings: Settings) -> bool:
 def relays(settings: Settings) -> int:
     """Return the number of relay processes; 0 in live mode without a certificate."""
     certified = settings.delivery == "local" or settings.tls_cert is not None
-    wanted = settings.relay_workers if certified and "relay" in settings.processes else 0
+    wanted = settings.relay_workers if certified and {"relay", FRONT} & set(settings.processes) else 0
     return min(wanted, 1) if is_small(settings) else wanted
 
 
 def mx_processes(settings: Settings) -> int:
     """Return the number of mx processes."""
-    wanted = settings.mx_workers if "mx" in settings.processes else 0
+    wanted = settings.mx_workers if {"mx", FRONT} & set(settings.processes) else 0
     return min(wanted, 1) if is_small(settings) else wanted
 
 
