@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from engine.base.settings import Settings
 from engine.cells.directory import Cell
-from engine.mail import return_path
+from engine.mail import feedback_headers, return_path
 from engine.people.api_keys import rules as keys
 from loadtests.ports import reserve_port
 from mta.front.process import run
@@ -252,3 +252,48 @@ async def test_a_cell_that_does_not_answer_delays_its_mail_alone(front: SmtpFron
     finally:
         await front.cells.directory.put_cell(known)
         await asyncio.sleep(2.5)
+
+
+async def test_a_complaint_reaches_the_cell_of_the_message_that_it_names(front: SmtpFront) -> None:
+    account = await placed(front, "two")
+    assert (await front.cells.front.post("/v1/emails", account.token, account.email())).status == 202
+    message = await front.cells.two.pool.fetchval("SELECT id FROM messages WHERE account_id = $1", account.id)
+    value = feedback_headers.cfbl_feedback_id(feedback_headers.cfbl_key(front.settings.pepper), message)
+    before = await _reports(front)
+    client = await front.delivering()
+    await client.say("MAIL FROM:<fbl@provider.test>")
+    assert (await client.say(f"RCPT TO:<fbl@{front.settings.mail_host}>")).startswith("250 ")
+    await client.say("DATA")
+    await client.write(f"Subject: Complaint\r\n\r\nCFBL-Feedback-ID: {value}\r\n.\r\n".encode())
+    assert (await client.reply()).startswith("250 ")
+    after = await _reports(front)
+    assert {name: after[name] - before[name] for name in after} == {"one": 0, "two": 1}
+    await client.close()
+
+
+async def test_a_login_waits_for_the_end_of_a_move(front: SmtpFront) -> None:
+    account = await placed(front, "one")
+    await front.cells.directory.begin_move([account.id], source="one", to="two")
+    await asyncio.sleep(1)
+    client = await front.submitting()
+    logging_in = asyncio.create_task(client.log_in(account.token))
+    await asyncio.sleep(0.5)
+    assert not logging_in.done()
+    await front.cells.directory.cancel_move([account.id])
+    assert (await logging_in).startswith("235 ")
+    await client.close()
+
+
+async def test_a_cell_that_dies_before_its_reply_has_accepted_nothing(front: SmtpFront) -> None:
+    account = await placed(front, "one")
+    address = await front.mxs["one"].claim(account)
+    client = await front.delivering()
+    await client.say("MAIL FROM:<ben@sender.test>")
+    await client.say(f"RCPT TO:<{address}>")
+    await client.say("DATA")
+    await client.write(b"Subject: half\r\n\r\n")
+    await front.mxs["one"].services.server.drain(0)
+    await client.write(b"rest\r\n.\r\n")
+    assert (await client.reply()).startswith("451 4.3.0 ")
+    assert await front.mxs["one"].stored(account) == []
+    await client.close()

@@ -33,7 +33,7 @@ def test_every_setting_belongs_to_one_group() -> None:
         ("api_port", "TCP port", "8080", ("api", "front")),
         ("drain_s", "seconds", "20.0", ("all",)),
         ("retry_ladder_s", "list of seconds", "30,60,120,300,900,1800,3600,7200,14400,28800", ("mta",)),
-        ("max_message_bytes", "bytes", str(40 * 2**20), ("api", "relay")),
+        ("max_message_bytes", "bytes", str(40 * 2**20), ("api", "front", "relay")),
         ("delivery", "local or live", "local", ("all",)),
         ("allow_private_webhooks", "true or false", "unset", ("api", "worker")),
         ("dns_servers", "list of host:port", "unset", ("api", "mx", "mta", "worker")),

@@ -72,18 +72,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     api_port: int = 8080
     """api, front: Port of the HTTP API."""
     submission_host: str = "127.0.0.1"
-    """relay: Address that SMTP submission listens on."""
+    """front, relay: Address that SMTP submission listens on."""
     submission_port: int = 2587
-    """relay: Port of SMTP submission with STARTTLS; in local mode also without, see WAYBILL_SUBMISSION_OPEN."""
+    """front, relay: Port of SMTP submission with STARTTLS; in local mode also without, see WAYBILL_SUBMISSION_OPEN."""
     submission_tls_port: int = 2465
-    """relay: Port of SMTP submission with TLS from the first octet."""
+    """front, relay: Port of SMTP submission with TLS from the first octet."""
     submission_open: bool | None = None
     """relay: Accept mail without TLS and login on the submission port from programs on this machine, over loopback, for
     the account of the first run; STARTTLS is then not offered to them. Refused in live mode; unset: in local mode."""
     mx_host: str = "127.0.0.1"
-    """mx: Address that the server for incoming mail listens on."""
+    """front, mx: Address that the server for incoming mail listens on."""
     mx_port: int = 2525
-    """mx: Port of the server for incoming mail. Set it to 25 for mail from the internet, or forward port 25 to it."""
+    """front, mx: Port of the server for incoming mail. Set it to 25 for mail from the internet, or forward port 25 to
+    it."""
     policy_port: int = 443
     """api, worker: Port at which the MTA-STS policy hosts of customers' domains are checked for a certificate."""
     acme_directory: str | None = None
@@ -113,8 +114,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     relay_workers: int = 1
     """up: Number of relay processes on this host; 0: no SMTP submission."""
     mx_workers: int = 2
-    """up, mta: Number of mx processes on this host; 0, the same on all hosts: the service accepts no mail, and mail to
-    domains whose MX is this host bounces."""
+    """front, up, mta: Number of mx processes on this host; 0, the same on all hosts: the service accepts no mail, and
+    mail to domains whose MX is this host bounces."""
     delivery: Literal["local", "live"] = "local"
     """all: `local` delivers all mail to the sink on this machine, `live` to the recipients' mail servers."""
     dns_servers: tuple[HostPort, ...] = ()
@@ -133,8 +134,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     smtp_port: int = 25
     """mta: Port of remote mail servers in live mode."""
     mail_host: str = "mail.waybill.test"
-    """api, relay, mx, mta, worker: Name of this mail service: in EHLO, in return addresses and in the DNS records that
-    customers publish; in live mode it must resolve to this host and back."""
+    """api, front, relay, mx, mta, worker: Name of this mail service: in EHLO, in return addresses and in the DNS
+    records that customers publish; in live mode it must resolve to this host and back."""
     source_ips: tuple[SourceIp, ...] = ()
     """mta, worker: Local addresses to send mail from, each with an optional EHLO name after `=`; unset: the system
     chooses."""
@@ -161,18 +162,18 @@ class Settings(Struct, frozen=True, kw_only=True):
     platform_daily_ceiling: int = 1_000_000
     """api, relay, worker: Maximum number of messages that all accounts together may send in a day (UTC)."""
     max_message_bytes: int = 40 * MEBIBYTE
-    """api, relay: Maximum size of a composed message."""
+    """api, front, relay: Maximum size of a composed message."""
     max_request_bytes: int = 60 * MEBIBYTE
     """api, front: Maximum size of the request body of a single send: base64 and JSON make it larger than the
     message."""
     max_inflight_bytes: int = 256 * MEBIBYTE
-    """api, relay: Memory that one process may use for request bodies and messages that it is receiving; requests
+    """api, front, relay: Memory that one process may use for request bodies and messages that it is receiving; requests
     without credentials get an eighth of it."""
     body_deadline_s: float = 60.0
     """api, front: Time within which a request body must arrive."""
     body_min_bytes_per_s: int = 500
-    """api, relay, mx: Minimum rate at which a body must arrive in every window of 5 s, beside the deadline (Postfix
-    smtpd_min_data_rate)."""
+    """api, front, relay, mx: Minimum rate at which a body must arrive in every window of 5 s, beside the deadline
+    (Postfix smtpd_min_data_rate)."""
     request_rate: int = 0
     """api, relay: Requests per second allowed for every API key; 0: the limit of its plan."""
     unauthenticated_rate: int = 10
@@ -230,37 +231,37 @@ class Settings(Struct, frozen=True, kw_only=True):
     drain_s: float = 20.0
     """all: Time that a process has to finish its work when it is told to stop."""
     tls_cert: Path | None = None
-    """relay, mx: PEM file with the certificate chain for SMTP submission and incoming mail; unset: self-signed; in live
-    mode there is then no submission."""
+    """front, relay, mx: PEM file with the certificate chain for SMTP submission and incoming mail; unset: self-signed;
+    in live mode there is then no submission."""
     tls_key: Path | None = None
-    """relay, mx: PEM file with the key of that certificate."""
+    """front, relay, mx: PEM file with the key of that certificate."""
     relay_sessions: int = 2_000
-    """relay: Maximum number of open SMTP sessions of one relay process."""
+    """front, relay: Maximum number of open SMTP sessions of one relay process."""
     relay_sessions_each: int = 100
-    """relay: Maximum number of these sessions from one IPv4 address or one IPv6 /64."""
+    """front, relay: Maximum number of these sessions from one IPv4 address or one IPv6 /64."""
     relay_idle_s: float = 300.0
-    """relay: Time without a command after which an SMTP session is closed (RFC 5321 4.5.3.2.7)."""
+    """front, relay: Time without a command after which an SMTP session is closed (RFC 5321 4.5.3.2.7)."""
     relay_login_s: float = 60.0
-    """relay: Time from connecting to a successful AUTH."""
+    """front, relay: Time from connecting to a successful AUTH."""
     relay_session_s: float = 3600.0
-    """relay: Maximum duration of an SMTP session."""
+    """front, relay: Maximum duration of an SMTP session."""
     relay_login_delay_s: float = 1.0
-    """relay: Delay before the reply to a failed AUTH."""
+    """front, relay: Delay before the reply to a failed AUTH."""
     proxy_networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """relay, mx: Networks of load balancers that speak the PROXY protocol (v1, v2) to these processes."""
+    """front, relay, mx: Networks of load balancers that speak the PROXY protocol (v1, v2) to these processes."""
     mx_sessions: int = 2_000
-    """mx: Maximum number of open SMTP sessions of one mx process."""
+    """front, mx: Maximum number of open SMTP sessions of one mx process."""
     mx_sessions_each: int = 50
-    """mx: Maximum number of these sessions from one IPv4 address or one IPv6 /64 (Postfix
+    """front, mx: Maximum number of these sessions from one IPv4 address or one IPv6 /64 (Postfix
     smtpd_client_connection_count_limit)."""
     mx_idle_s: float = 300.0
-    """mx: Time without a command after which an SMTP session is closed (RFC 5321 4.5.3.2.7)."""
+    """front, mx: Time without a command after which an SMTP session is closed (RFC 5321 4.5.3.2.7)."""
     mx_session_s: float = 3600.0
-    """mx: Maximum duration of an SMTP session, and of the transfer of one message."""
+    """front, mx: Maximum duration of an SMTP session, and of the transfer of one message."""
     inbound_max_bytes: int = 40 * MEBIBYTE
-    """mx: Maximum size of a received message."""
+    """front, mx: Maximum size of a received message."""
     inbound_max_inflight_bytes: int = 256 * MEBIBYTE
-    """mx: Memory that one process may use for messages that it is receiving; senders try again later when it is
+    """front, mx: Memory that one process may use for messages that it is receiving; senders try again later when it is
     full."""
     mx_unsolicited_bytes_each: int = 16 * MEBIBYTE
     """mx: Bytes that one IPv4 address or one IPv6 /64 may send at once to report addresses, postmaster@ and abuse@, and
