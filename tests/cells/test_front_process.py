@@ -21,8 +21,10 @@ PEPPERED = {"WAYBILL_KEY_PEPPER": str(PEPPER), "WAYBILL_DIRECTORY_URL": "postgre
 def test_a_front_is_alone_on_its_host_and_has_no_database() -> None:
     settings = load({**PEPPERED, "WAYBILL_PROCESSES": "front"}).settings
 
-    assert [spec.name for spec in process_specs.processes(settings)] == ["front", "metrics"]
-    assert process_specs.socket_names(settings) == [sockets.HTTP]
+    assert [spec.name for spec in process_specs.processes(settings)] == ["front", "front-smtp", "metrics"]
+    assert process_specs.socket_names(settings) == [
+        sockets.HTTP, sockets.SUBMISSION, sockets.SUBMISSIONS, sockets.SMTP,
+    ]  # fmt: skip
     with pytest.raises(BadSetting, match="or front alone"):
         load({**PEPPERED, "WAYBILL_PROCESSES": "front,api", "WAYBILL_CELL": "one"})
 
@@ -49,7 +51,8 @@ async def test_a_front_is_set_up_started_checked_and_stopped(
         "WAYBILL_STATE": str(tmp_path), "WAYBILL_KEY_PEPPER": str(PEPPER), "WAYBILL_PROCESSES": "front",
         "WAYBILL_DIRECTORY_URL": await empty_database(cells), "WAYBILL_API_PORT": str(reserve_port()),
         "WAYBILL_METRICS_PORT": str(reserve_port()), "WAYBILL_DNS_PORT": str(reserve_port()),
-        "WAYBILL_SINK_PORT": str(reserve_port()),
+        "WAYBILL_SINK_PORT": str(reserve_port()), "WAYBILL_SUBMISSION_PORT": str(reserve_port()),
+        "WAYBILL_SUBMISSION_TLS_PORT": str(reserve_port()), "WAYBILL_MX_PORT": str(reserve_port()),
     }  # fmt: skip
 
     def ops(*words: str) -> Ended:
@@ -80,7 +83,7 @@ async def test_a_front_is_set_up_started_checked_and_stopped(
         one, two = ops("cells", "list", "--json").json
         assert (one["cell"], one["placed"], one["queued"]) == ("one", 1, 0)
         assert (two["state"], two["weight"]) == ("closed", 7)
-        assert [row["name"] for row in ops("status", "--json").json] == ["front", "metrics"]
+        assert [row["name"] for row in ops("status", "--json").json] == ["front", "front-smtp", "metrics"]
     finally:
         ops("stop")
 
