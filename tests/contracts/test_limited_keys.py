@@ -31,6 +31,7 @@ OWNED = {
     "/v1/broadcasts/": ("broadcast", {DOMAIN_KEY, STREAM_KEY}),
     "/v1/verifications/": ("verification", {DOMAIN_KEY, STREAM_KEY}),
     "/v1/webhooks/": ("webhook", {DOMAIN_KEY, STREAM_KEY}),
+    "/v1/agent-sends/": ("agent_send", {DOMAIN_KEY, STREAM_KEY}),
     "/v1/streams/": ("stream", {STREAM_KEY}),
     "/v1/domains/": ("domain", {DOMAIN_KEY}),
     "/v1/inbound/addresses/": ("inbound_address", {DOMAIN_KEY}),
@@ -45,7 +46,8 @@ OWNED = {
 BOUNCES = "/v1/compat/postmark/bounces/"  # nothing here has bounced: tests/sending/test_compat_reads.py tries them
 # Their paths name what all domains share; they send from the domains and on the streams of the key alone.
 TEMPLATE_TEST, CONFIRMATION = "/v1/templates/{id}/test", "/v1/contacts/{id}/confirmation"
-UNFILTERED = "/v1/webhooks/"  # the endpoint gets all events, so it is no limited key's
+# The endpoint gets all events, so it is no limited key's; the sends that an agent asked for are its own key's alone.
+UNFILTERED = ("/v1/webhooks/", "/v1/agent-sends/")
 REFUSED = {
     DOMAIN_KEY: {LimitedKeys.WHOLE_ACCOUNT, LimitedKeys.OWN_STREAMS},
     STREAM_KEY: {LimitedKeys.WHOLE_ACCOUNT, LimitedKeys.OWN_DOMAINS},
