@@ -96,6 +96,7 @@ async def test_a_row_tells_everything_about_its_message(api: Api, account: TestA
         "deliveredAt": None,
         "resentFrom": None,
         "retainContent": True,
+        "traceparent": None,
         "contentUntil": None,
         "recipients": [
             {"address": "ann@people.test", "kind": "to", **waiting},
