@@ -92,10 +92,15 @@ capabilities: {drop: [ALL]}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_KEY_PEPPER") }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_KEY_PEPPER_PREVIOUS" "optional" true) }}
 {{- if eq .component "api" }}
+{{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_DATABASE_READ_URL" "optional" true) }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_IDP_CLIENT_SECRET" "optional" true) }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_STRIPE_WEBHOOK_SECRET" "optional" true) }}
 {{- end }}
 {{- if has .component (list "api" "worker") }}
+{{- if $values.cell }}
+- {name: WAYBILL_CELL, value: {{ $values.cell | quote }}}
+{{- end }}
+{{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_DIRECTORY_URL" "optional" true) }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_PAYPROV_SECRET" "optional" true) }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_STRIPE_KEY" "optional" true) }}
 {{- end }}
