@@ -21,6 +21,7 @@ from engine.events.webhooks import post_options
 from engine.events.webhooks import service as webhooks
 from engine.people.second_factor import rules as second_factor
 from engine.receiving.certificates import rules as certificates
+from engine.sending.agent_sends import rules as agent_sends
 from engine.sending.domains import store as domains
 from engine.store.jobs import Job
 from engine.store.queries import Queries, Source, WideQuery, columns
@@ -87,6 +88,7 @@ SEALED: Final = (
     _column("webhook headers", post_options.headers_key, "webhooks", "id", "sealed_headers"),
     _column("second factors", second_factor.key_of, "users", "id", "totp_sealed"),
     _column("content keys", _of(CONTENT_KEYS), "content_keys", "message_id", "sealed_key"),
+    _column("emails that wait for approval", _of(agent_sends.SEALING), "agent_sends", "id", "sealed_email"),
     _column("certificates", _of(certificates.SEALING), "tls_certificates", "host", "sealed_key", "text"),
     _column(
         "certificate signing keys", _of(delivery_certificates.SEALING), "certificate_keys", "kid", "sealed_key", "text"

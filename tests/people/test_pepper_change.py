@@ -38,6 +38,8 @@ from engine.people.tokens import rules as token_rules
 from engine.people.tokens import store as tokens
 from engine.receiving.analytics import delivery_page
 from engine.retention import reseal
+from engine.sending.agent_sends import service as agent_sends
+from engine.sending.agent_sends.types import NewAgentSend
 from engine.sending.domains import reports
 from engine.sending.domains import service as domains
 from engine.sending.domains import store as domain_store
@@ -106,6 +108,11 @@ async def fill(pool: asyncpg.Pool) -> TestAccount:
         "INSERT INTO content_keys (message_id, account_id, sealed_key, hours) VALUES ($1, $2, $3, 0)",
         message, account.id, MailSealer(PEPPER).seal_apart(message, b"Hi")[1],
     )  # fmt: skip
+    asked = NewAgentSend(
+        key_id=await pool.fetchval("SELECT id FROM api_keys WHERE account_id = $1", account.id), agent=None,
+        digest=b"d" * 32, sender=account.sender, subject="Hi", recipients=["ann@people.test"], email=b"{}",
+    )  # fmt: skip
+    await agent_sends.ask(pool, account.id, asked, PEPPER, clock.now())
     return account
 
 
