@@ -1,6 +1,7 @@
 -- fragment: account_columns
 -- The columns of an AccountRow.
-a.id, a.name, a.plan, a.status, a.parent_id, a.daily_cap, a.monthly_cap, a.retention_days,
+a.id, a.name, a.plan, coalesce(a.status_before_move, a.status) AS status, a.parent_id, a.daily_cap, a.monthly_cap,
+a.retention_days,
 a.agreed_caps, a.created_at
 
 -- name: newest_accounts

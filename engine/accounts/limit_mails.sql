@@ -5,7 +5,7 @@
 SELECT h.account_id, h.seq, h.hash, h.rung, h.day, h.sent_today, h.month, h.sent_this_month, a.plan, a.status, a.daily_cap,
        a.monthly_cap, h.scheduled, a.parent_id, a.xmin AS account_version, a.agreed_caps
 FROM account_heads h
-JOIN accounts a ON a.id = h.account_id AND a.status <> 'closing'
+JOIN accounts a ON a.id = h.account_id AND a.status NOT IN ('closing', 'moving')
 JOIN unnest($1::text[], $2::integer[]) AS plans (plan, monthly_emails) ON plans.plan = a.plan
 CROSS JOIN LATERAL (
     SELECT coalesce(a.daily_cap, ($3::integer[])[h.rung + 1]) AS daily,

@@ -69,7 +69,7 @@ SELECT account_id FROM platform WHERE account_id = $1;
 -- name: open_standings
 -- Create the row of figures for every account that has a log and no such row.
 INSERT INTO account_standings (account_id)
-SELECT h.account_id FROM account_heads h JOIN accounts a ON a.id = h.account_id AND a.status <> 'closing'
+SELECT h.account_id FROM account_heads h JOIN accounts a ON a.id = h.account_id AND a.status NOT IN ('closing', 'moving')
 WHERE h.seq > 0 AND NOT EXISTS (SELECT 1 FROM account_standings s WHERE s.account_id = h.account_id)
 ON CONFLICT DO NOTHING;
 

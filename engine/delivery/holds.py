@@ -4,7 +4,7 @@ A hold is a row in Postgres, so it survives every process. Each delivering proce
 them when the stamp `holds` changes. Rows under a hold fall due at its end, or once a day for a check if it has no end.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from uuid import UUID
@@ -48,7 +48,16 @@ class Hold(Struct, frozen=True):
     until: datetime | None
 
 
+class _Moving(Struct, frozen=True):
+    account_id: UUID
+
+
+_ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
+# Stands for a move of the row's account to another cell: its rows stay as they are, and no process takes them.
+MOVING = Hold(UUID(int=0), HoldKind.ACCOUNT.value, "", "the account is moving", _ALWAYS, None)
+
 IN_FORCE = _SQL.rows("holds_in_force", Hold)
+_ACCOUNT_MOVES = _SQL.rows("account_moves", _Moving)
 ENDED = _SQL.rows("ended_holds", Hold)
 PUT = _SQL.rows("put_hold", Hold)
 END = _SQL.rows("end_hold", Hold)
@@ -56,6 +65,7 @@ FORGET = _SQL.command("forget_hold")
 LOCK_HOLDS = _SQL.command("lock_holds")
 ROWS_TO_HOLD = _SQL.command("rows_to_hold")
 HOLD_ROWS = _SQL.command("hold_rows")
+REPORT_DRAIN = _SQL.command("report_drain")
 
 
 class Holds:
@@ -66,26 +76,29 @@ class Holds:
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
-        self.cache: Cache[str, tuple[Hold, ...]] = Cache(KIND, self._load)
+        self.cache: Cache[str, tuple[tuple[Hold, ...], frozenset[UUID]]] = Cache(KIND, self._load)
         self._clock: DatabaseClock  # read with the holds; decides whether a hold has ended
         self._known: tuple[Hold, ...] = ()
+        self.moving: frozenset[UUID] = frozenset()  # accounts that are on their way to or from another cell
         self._by_target: dict[tuple[str, str], Hold] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self._known or self.moving)
 
     async def refresh(self) -> bool:
         """Load the holds if they changed; return True if they differ. Raises DatabaseUnavailable."""
-        found = await self.cache.get(KIND)
-        if found is self._known:
+        found, moving = await self.cache.get(KIND)
+        if found is self._known and moving is self.moving:
             return False
-        changed = found != self._known
-        self._known = found
+        changed = found != self._known or moving != self.moving
+        self._known, self.moving = found, moving
         self._by_target = {(hold.kind, hold.target): hold for hold in found}
         return changed
 
     def of(self, row: Row, site: str | None = None) -> Hold | None:
         """Return the hold that stops a delivery, or None. Pass `site` once the delivery has been routed."""
+        if row.account_id in self.moving:
+            return MOVING
         if not self._known:
             return None
         found = (
@@ -104,9 +117,10 @@ class Holds:
             return None
         return hold
 
-    async def _load(self, _: str) -> tuple[Hold, ...]:
+    async def _load(self, _: str) -> tuple[tuple[Hold, ...], frozenset[UUID]]:
         self._clock = await DatabaseClock.read(self._pool)
-        return tuple(await IN_FORCE.fetch(self._pool))
+        moving = frozenset(row.account_id for row in await _ACCOUNT_MOVES.fetch(self._pool))
+        return tuple(await IN_FORCE.fetch(self._pool)), moving
 
 
 @lru_cache(maxsize=10_000)

@@ -3,6 +3,10 @@
 SELECT id, kind, target, reason, created_at, until FROM holds
 WHERE NOT ended AND (until IS NULL OR until > (SELECT clock_timestamp())) ORDER BY created_at, id;
 
+-- name: account_moves
+-- Return the accounts that are on their way to another cell, or from one.
+SELECT account_id FROM account_moves;
+
 -- name: ended_holds
 -- Return the holds that were resumed or have passed their end by the database's clock; their rows are to be released.
 SELECT id, kind, target, reason, created_at, until FROM holds
@@ -39,3 +43,9 @@ JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain FOR NO KEY U
 UPDATE queue q SET held_by = n.held_by, due_at = least(n.due_at, q.deliver_by), waiting = 'operator_hold'
 FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::timestamptz[]) AS n (message_id, domain, held_by, due_at)
 WHERE q.message_id = n.message_id AND q.domain = n.domain;
+
+-- name: report_drain
+-- Record what process $1 has in memory of the moving accounts $2: deliveries $3.
+INSERT INTO account_move_drains (member_id, account_id, in_hand, seen_at)
+SELECT $1, n.account_id, n.in_hand, clock_timestamp() FROM unnest($2::uuid[], $3::integer[]) AS n (account_id, in_hand)
+ON CONFLICT (member_id, account_id) DO UPDATE SET in_hand = excluded.in_hand, seen_at = excluded.seen_at;

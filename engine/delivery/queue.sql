@@ -15,7 +15,8 @@ CROSS JOIN LATERAL (
            k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority, k.waits,
            k.forgets, k.traceparent
     FROM queue k
-    WHERE k.message_id = n.message_id AND k.domain = n.domain OFFSET 0
+    WHERE k.message_id = n.message_id AND k.domain = n.domain AND k.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+    OFFSET 0
 ) AS q
 CROSS JOIN LATERAL (
     SELECT m.mime, m.smtputf8 FROM message_bodies m
@@ -37,7 +38,8 @@ SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipient
        q.signature, q.waiting, NULL::bytea AS mime, false AS smtputf8, q.accepted_at AS released_at, q.deliver_by,
        q.min_tls, q.priority, true AS suspect, q.waits, q.forgets, NULL::bytea AS content_key, q.traceparent
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
-JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain;
+JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain
+    AND q.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v));
 
 -- name: load_hinted
 -- Return the queue rows of messages $1 in shards $2, with their bodies, as in load_rows; $3 and $4 bound the ids for
@@ -53,7 +55,8 @@ CROSS JOIN LATERAL (
     SELECT k.message_id, k.domain, k.shard, k.account_id, k.from_domain, k.recipients, k.total, k.due_at, k.attempts,
            k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority, k.waits,
            k.forgets, k.traceparent
-    FROM queue k WHERE k.message_id = n.message_id OFFSET 0
+    FROM queue k
+    WHERE k.message_id = n.message_id AND k.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v)) OFFSET 0
 ) AS q
 CROSS JOIN LATERAL (
     SELECT m.mime, m.smtputf8 FROM message_bodies m
@@ -85,7 +88,7 @@ CROSS JOIN LATERAL (
     SELECT q.message_id, q.domain, q.shard, q.priority FROM queue q
     WHERE q.shard = s.shard AND q.due_at <= (SELECT clock_timestamp()) + $4::interval
       AND (q.due_at <= (SELECT clock_timestamp()) OR q.attempts = 0 AND q.waiting IS NULL)
-      AND q.message_id NOT IN (SELECT id FROM held)
+      AND q.message_id NOT IN (SELECT id FROM held) AND q.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
     ORDER BY q.due_at LIMIT $2
 ) AS r;
 
@@ -122,6 +125,7 @@ FROM walk w LEFT JOIN LATERAL (
     SELECT q.message_id, q.domain FROM queue q
     WHERE q.shard = w.shard AND q.priority = w.priority AND q.account_id = w.account_id
       AND q.due_at <= (SELECT clock_timestamp()) AND q.message_id NOT IN (SELECT id FROM held)
+      AND q.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
     ORDER BY q.due_at LIMIT $5
 ) r ON true
 WHERE w.step > 0

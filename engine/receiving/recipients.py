@@ -26,6 +26,7 @@ from engine.receiving.types import InboundRecipient, RecipientPurpose, Recipient
 from engine.sending.domains import store as domains
 from engine.sending.domains.records import bounce_domain
 from engine.store.caches import Cache
+from engine.store.database_errors import AccountMoving
 from engine.store.queries import Queries
 
 STATE_S: Final = 1.0  # how old the plan, status and count of an account may be
@@ -193,6 +194,8 @@ class RecipientLookup:
         if known is not None and known[0] > now:
             return known[1]
         state = await _STATE.first(self._pool, account, _month())
+        if state is not None and state.status == "moving":
+            raise AccountMoving("the account of this address is moving to another cell")
         if len(self._states) >= MAX_STATES:
             self._states.clear()
         self._states[account] = (now + STATE_S, state)

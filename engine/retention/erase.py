@@ -8,6 +8,7 @@ its rows deleted and is dropped.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -160,6 +161,12 @@ async def _erase(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> bool:
             _log.info("erasure repeated: new rows were written", account=_public(account), why=error.constraint)
         await asyncio.sleep(PAUSE_S)
     return False
+
+
+async def delete_rows(pool: asyncpg.Pool, account: UUID) -> None:
+    """Delete the rows of an account that has moved from all large tables, in short transactions."""
+    while await _sweep(pool, account, ErasurePace(math.inf, 0.0)):
+        pass
 
 
 async def _sweep(pool: asyncpg.Pool, account: UUID, pace: ErasurePace) -> int:

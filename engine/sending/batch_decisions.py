@@ -15,6 +15,7 @@ from engine.sending import accepted_rows
 from engine.sending.accepted_rows import goes_now
 from engine.sending.admission import Pending, Replays, decide, is_suppressed
 from engine.sending.emails.types import Accepted, Prepared
+from engine.store.database_errors import AccountMoving
 
 
 class BatchResult(Struct):
@@ -51,6 +52,9 @@ def decide_batch(
         head = held.get(message.account_id)
         if head is None or head.status == "closing":  # the erasure began after authentication
             result.decisions.append(not_found("account"))
+            continue
+        if head.status == "moving":
+            result.decisions.append(AccountMoving("the account is moving to another cell"))
             continue
         parent = None if head.parent_id is None else held.get(head.parent_id)
         decision = decide(item, head, replays, room=room, at=at, parent=parent, reserve=reserve)

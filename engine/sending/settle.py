@@ -26,7 +26,13 @@ from engine.sending.forget_content import CONTENT_FORGOTTEN, DELETE_BODIES
 from engine.sending.settled_rows import DeliveryAttempt, Result, SettlingPlan, plan
 from engine.sending.suppressions import store as suppressions
 from engine.store import exemplars
-from engine.store.database_errors import BadData, ConstraintViolation, DatabaseUnavailable, MissingPartition
+from engine.store.database_errors import (
+    AccountMoving,
+    BadData,
+    ConstraintViolation,
+    DatabaseUnavailable,
+    MissingPartition,
+)
 from engine.store.group_commit import GroupCommit
 from engine.store.queries import Conn, Queries, columns
 from engine.store.traces import TRACES
@@ -140,6 +146,12 @@ class Settler:
             try:
                 plans = [plan(attempt) for attempt in await _with_repetitions(self._pool, batch)]
                 return await self._transact(plans)
+            except AccountMoving:
+                if len(batch) > 1:
+                    raise  # each attempt is settled alone then
+                # The move waited for this process no longer: the copy has the delivery as still owed.
+                _log.warning("attempt not settled: its account has moved", message=str(batch[0].row.message_id))
+                return [False]
             except DatabaseUnavailable as error:
                 self._unavailable.set()
                 _log.warning("attempts not settled yet", error=repr(error), attempts=len(batch))

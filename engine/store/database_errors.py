@@ -77,6 +77,10 @@ class ForeignKeyViolation(ConstraintViolation):
     """The referenced row does not exist, or a row is still referenced."""
 
 
+class AccountMoving(DatabaseUnavailable):
+    """The account is moving to another cell, or has moved: nothing was written. Try again within seconds."""
+
+
 class SchemaMismatch(DatabaseError):
     """A table or column does not exist: the database lacks migrations of this version."""
 
@@ -145,6 +149,7 @@ _TRANSLATIONS: Final[tuple[tuple[type[Exception], type[DatabaseError]], ...]] = 
 )
 
 
+_FENCES: Final = frozenset({"account_heads_closed", "accounts_moving"})  # of migration 0097
 _UNSUPPORTED: Final = "unsupported startup parameter"  # PgBouncer's words; PostgreSQL knows all that we set
 # PostgreSQL reports EROFS, EACCES and EPERM of its own files with the code of a missing privilege, 42501
 # (errcode_for_file_access in elog.c). These sources open and write files, and check no privilege of a user.
@@ -170,7 +175,8 @@ def _ours(error: Exception) -> DatabaseError:
     if isinstance(error, exceptions.ProtocolViolationError) and _UNSUPPORTED in text:
         return BehindPooler(text)
     if issubclass(kind, ConstraintViolation):
-        return kind(text, getattr(error, "constraint_name", None))
+        constraint = getattr(error, "constraint_name", None)
+        return AccountMoving(text) if constraint in _FENCES else kind(text, constraint)
     return kind(text)
 
 

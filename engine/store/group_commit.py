@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from engine.store import service_time
+from engine.store.database_errors import AccountMoving
 from engine.store.pace import PACE
 
 MOVING_INTERVAL_S: Final = 0.005  # while the clock of local mode moves; measured: ops/decisions/0100
@@ -33,9 +34,9 @@ class GroupCommit(Generic[Item, Result]):
     """Collect items into batches and return its own result to each item.
 
     `flush` takes a batch in the order of arrival and returns one result (or exception to raise) per item. A set may
-    make its batch larger than `max_items`. If `flush` raises one of `bad_data` for a batch of several callers, each
-    caller's items are flushed separately, and those of a set one by one if that fails too: an item that the database
-    can't store fails alone.
+    make its batch larger than `max_items`. If `flush` raises one of `bad_data` or AccountMoving for a batch of several
+    callers, each caller's items are flushed separately, and those of a set one by one if that fails too: an item that
+    the database can't store fails alone.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class GroupCommit(Generic[Item, Result]):
         items = batch[0].items if len(batch) == 1 else [item for entry in batch for item in entry.items]
         try:
             results = await self._flush(items)
-        except self._bad_data as error:
+        except (*self._bad_data, AccountMoving) as error:
             if len(batch) > 1:
                 for entry in batch:
                     await self._settle([entry])

@@ -226,18 +226,21 @@ class OutboundPipeline:
         try:
             await self.site_stats.tell()
             await self.site_stats.flush_due()
-            if not await self._holds.refresh():
-                return
-            for site in self.table:
-                held = site.waiting.drop(functools.partial(self._is_held, site.name))
-                try:
-                    await self._holds.unheld(held, site.name)
-                except DatabaseUnavailable:
-                    for one in held:
-                        self.active.drop(one)
-                    raise
+            if await self._holds.refresh():
+                await self._put_held_aside()
+            await self._holds.report_drain(self._ownership.member_id)
         except DatabaseUnavailable as error:
             _log.warning("holds not read", error=repr(error))
+
+    async def _put_held_aside(self) -> None:
+        for site in self.table:
+            held = site.waiting.drop(functools.partial(self._is_held, site.name))
+            try:
+                await self._holds.unheld(held, site.name)
+            except DatabaseUnavailable:
+                for one in held:
+                    self.active.drop(one)
+                raise
 
     def _is_held(self, site: str, delivery: ActiveDelivery) -> bool:
         return self._holds.of(delivery, site) is not None

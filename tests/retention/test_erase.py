@@ -71,6 +71,8 @@ NOBODYS = {
     "passkey_challenges": "digests of sign-ins under way, minutes old",
     "erased_accounts": "what is to be left: id, times, end of the log",
     "invoice_numbers": "the last invoice number of each year",
+    "account_moves": "accounts on their way to another cell, which are not erased meanwhile",
+    "account_move_drains": "what processes have in memory of accounts on their way, minutes old",
     "refund_notices": "counts of unsigned notices, by checkout or invoice and day",
 }
 # Kept for ten years after the erasure, for the operator alone: what was sold, and what was paid.

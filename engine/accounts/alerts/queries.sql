@@ -65,12 +65,12 @@ SELECT :event_columns FROM alert_events e WHERE e.id = ANY ($1::uuid[]);
 -- Return a row if an enabled rule of an open account was not measured after $1.
 SELECT 1 AS due FROM alert_rules r
 WHERE r.enabled AND (r.last_measured_at IS NULL OR r.last_measured_at <= $1)
-  AND EXISTS (SELECT FROM accounts a WHERE a.id = r.account_id AND a.status <> 'closing') LIMIT 1;
+  AND EXISTS (SELECT FROM accounts a WHERE a.id = r.account_id AND a.status NOT IN ('closing', 'moving')) LIMIT 1;
 
 -- name: take_due
 -- Lock the enabled rules of kind $1 of open accounts after account $3 that were not measured after $2, at most $4, in the
 -- order of accounts. Skips those that another process has locked.
-SELECT :rule_columns FROM alert_rules r JOIN accounts a ON a.id = r.account_id AND a.status <> 'closing'
+SELECT :rule_columns FROM alert_rules r JOIN accounts a ON a.id = r.account_id AND a.status NOT IN ('closing', 'moving')
 WHERE r.kind = $1 AND r.enabled AND r.account_id > $3 AND (r.last_measured_at IS NULL OR r.last_measured_at <= $2)
 ORDER BY r.account_id LIMIT $4 FOR NO KEY UPDATE OF r SKIP LOCKED;
 

@@ -218,7 +218,8 @@ WITH RECURSIVE first AS (
         ORDER BY q.webhook_id, q.due_at LIMIT 1) n
 )
 SELECT webhook_id, due_at FROM first WHERE due_at <= now() AND NOT EXISTS (
-    SELECT FROM holds h WHERE h.kind = 'site' AND h.target = '*' AND NOT h.ended AND (h.until IS NULL OR h.until > now()));
+    SELECT FROM holds h WHERE h.kind = 'site' AND h.target = '*' AND NOT h.ended AND (h.until IS NULL OR h.until > now()))
+  AND NOT EXISTS (SELECT FROM account_moves v JOIN webhooks w ON w.account_id = v.account_id WHERE w.id = first.webhook_id);
 
 -- name: claim
 -- Claim due posts of endpoints $1, at most $2 of each, leased for $3 seconds, with event and endpoint if these still
@@ -227,7 +228,7 @@ WITH due AS (
     SELECT q.webhook_id, q.event_id
     FROM unnest($1::uuid[], $2::int[]) AS r (webhook_id, room) CROSS JOIN LATERAL (
         SELECT o.webhook_id, o.event_id FROM webhook_queue o
-        WHERE o.webhook_id = r.webhook_id AND o.due_at <= now()
+        WHERE o.webhook_id = r.webhook_id AND o.due_at <= now() AND o.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
         ORDER BY o.due_at, o.seq LIMIT r.room FOR UPDATE SKIP LOCKED) q
     WHERE NOT EXISTS (
         SELECT FROM holds h

@@ -21,9 +21,10 @@ from engine.people.api_keys.rules import KeyRestrictions
 from engine.people.api_keys.store import ApiKeyRow
 from engine.store import caches
 from engine.store.caches import Cache
-from engine.store.database_errors import DatabaseUnavailable
+from engine.store.database_errors import AccountMoving, DatabaseUnavailable
 from engine.store.queries import columns
 
+MOVING = "moving"  # the status of an account that moves to another cell
 TOUCH_S = 30  # interval of writing last uses
 _NO_KEY = rules.FreshApiKey("0" * rules.ID_LENGTH, "0" * rules.SECRET_LENGTH)
 _NO_DIGEST = bytes(32)
@@ -83,6 +84,8 @@ class Keys:
         outdated = not matches and self._matches_previous(presented.secret, stored)
         matches = matches or outdated
         at = clock.now()
+        if key is not None and known is not None and matches and known.row.account_status == MOVING:
+            raise AccountMoving("the account of this key is moving to another cell")
         if key is None or known is None or not matches or not known.good(at):
             raise unauthorized()
         if known.reach is not None and not known.reach.admits(address):

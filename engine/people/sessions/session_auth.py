@@ -18,7 +18,7 @@ from engine.base.secrets import Pepper
 from engine.people.sessions import rules, store
 from engine.people.sessions.rules import Device
 from engine.people.sessions.store import SessionRow
-from engine.store.database_errors import DatabaseUnavailable
+from engine.store.database_errors import AccountMoving, DatabaseUnavailable
 
 _log = structlog.get_logger("sessions")
 
@@ -67,6 +67,8 @@ class SessionAuth:
         row = await store.FIND.first(self._pool, digests, at, at - rules.IDLE)
         if row is None:
             return None
+        if row.account_status == "moving":
+            raise AccountMoving("the account of this session is moving to another cell")
         if row.is_outdated or at - row.used_at > rules.TOUCH_AFTER:
             task = asyncio.ensure_future(self._touch(row, digests, device))
             self._touches.add(task)

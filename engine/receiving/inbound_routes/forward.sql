@@ -1,7 +1,10 @@
 -- name: take_due_forwards
 -- Claim at most $1 messages that are due to be forwarded, or whose delivery is due to be looked at, for the time $2.
 UPDATE inbound_forwards SET due_at = now() + $2, attempts = attempts + 1
-WHERE message_id IN (SELECT message_id FROM inbound_forwards WHERE due_at <= now() ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED)
+WHERE message_id IN (
+    SELECT message_id FROM inbound_forwards
+    WHERE due_at <= now() AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED)
 RETURNING message_id, account_id, forward_to, key, requested, sent_as, attempts;
 
 -- name: forward_facts

@@ -26,7 +26,7 @@ SELECT :erasure_columns FROM erasures WHERE account_id = $1 AND id < $2 ORDER BY
 -- name: open_erasures
 -- List erasures that are not completed, oldest first, at most $1: one of each account, none of an account that closes.
 SELECT DISTINCT ON (e.account_id) :erasure_columns FROM (
-    SELECT e.* FROM erasures e JOIN accounts a ON a.id = e.account_id AND a.status <> 'closing'
+    SELECT e.* FROM erasures e JOIN accounts a ON a.id = e.account_id AND a.status NOT IN ('closing', 'moving')
     WHERE e.state <> 'completed' ORDER BY e.id LIMIT $1) e
 ORDER BY e.account_id, e.id;
 

@@ -125,7 +125,9 @@ WHERE id = $1;
 -- Claim at most $2 domains whose check is due at $1, by postponing them to $3.
 UPDATE domains SET check_at = $3
 WHERE id IN (
-    SELECT id FROM domains WHERE check_at <= $1 AND deleted_at IS NULL ORDER BY check_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    SELECT id FROM domains
+    WHERE check_at <= $1 AND deleted_at IS NULL AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+    ORDER BY check_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 RETURNING id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
        return_path_label, return_path, return_path_misses,
