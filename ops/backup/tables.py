@@ -55,7 +55,7 @@ class ConnectedProcessRow(Struct, frozen=True):
 
 
 _TABLES = _SQL.rows("list_tables", Table)
-_REFERENCES = _SQL.rows("list_references", Reference)
+REFERENCES = _SQL.rows("list_references", Reference)
 MIGRATIONS = _SQL.rows("applied_migrations", Migration)
 SESSIONS = _SQL.rows("own_sessions", ConnectedProcessRow)
 
@@ -74,7 +74,7 @@ async def connected(database_url: str, name: str) -> AsyncIterator[asyncpg.Conne
 async def tables(connection: Conn) -> list[Table]:
     """Return the tables to back up, in order."""
     found = [one for one in await _TABLES.fetch(connection) if (one.parent or one.name) not in LEFT_OUT]
-    return in_order(found, await _REFERENCES.fetch(connection))
+    return in_order(found, await REFERENCES.fetch(connection))
 
 
 async def every_table(connection: Conn) -> list[Table]:

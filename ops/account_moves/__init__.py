@@ -1,0 +1,1 @@
+"""Move accounts from one cell to another, used by `ops cells move`."""
