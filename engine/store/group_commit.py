@@ -53,7 +53,7 @@ class GroupCommit(Generic[Item, Result]):
         self._max_waiting = max_waiting
         self._min_interval_s = min_interval_s
         self._last_at = 0.0
-        self._bad_data = bad_data
+        self._bad_data: tuple[type[Exception], ...] = (*bad_data, AccountMoving)
         self._entries: list[_Entry] = []
         self._batch: list[_Entry] = []  # being flushed
         self._began = 0.0
@@ -151,7 +151,7 @@ class GroupCommit(Generic[Item, Result]):
         items = batch[0].items if len(batch) == 1 else [item for entry in batch for item in entry.items]
         try:
             results = await self._flush(items)
-        except (*self._bad_data, AccountMoving) as error:
+        except self._bad_data as error:
             if len(batch) > 1:
                 for entry in batch:
                     await self._settle([entry])

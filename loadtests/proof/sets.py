@@ -96,6 +96,7 @@ FULL: Final = (
     _drill(Subject.PROCESSES, "fence"),
     _drill(Subject.PROCESSES, "rolling", "--rounds", "3"),
     _drill(Subject.PROCESSES, "scale"),
+    _drill(Subject.PROCESSES, "cells"),
     _drill(Subject.PROCESSES, "broadcast-kills"),
     _drill(Subject.PROCESSES, "alerts"),
     _drill(Subject.PROCESSES, "tails"),

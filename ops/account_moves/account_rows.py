@@ -44,7 +44,7 @@ _OF_MESSAGE: Final = "t.message_id IN (SELECT m.id FROM messages m WHERE m.accou
 _BY_ACCOUNT: Final = (
     "accepted_days", "account_days", "account_records", "account_standings", "address_check_reservations",
     "alert_events", "alert_rules", "api_keys", "billing_events", "billing_heads", "billing_profiles",
-    "broadcast_reviews", "broadcast_watches", "broadcast_work", "broadcasts", "checkouts", "cloudflare_tokens",
+    "broadcast_reviews", "broadcast_watches", "broadcast_work", "checkouts", "cloudflare_tokens",
     "complaint_sources", "contact_confirmations", "contact_lists", "contact_segments", "contact_totals", "content_keys",
     "deletions", "delivery_counts", "dmarc_reports", "dmarc_rows", "domains", "erased_suppressions", "erasure_keys",
     "erasures", "hosted_sts_policies", "inbound_addresses", "inbound_counts", "inbound_day_counts", "inbound_forgets",
@@ -53,7 +53,7 @@ _BY_ACCOUNT: Final = (
     "outcome_quarters", "plan_usage", "provider_events", "queue", "received_tls_reports", "received_tls_rows",
     "receiving_labels", "renewal_charges", "report_mails", "saved_views", "schedules", "simulated_days", "streams",
     "subscriptions", "suspensions", "template_versions", "templates", "topic_opt_outs", "verification_destinations",
-    "verification_settings", "verifications", "webhook_queue", "webhooks",
+    "verification_settings", "verifications", "webhook_queue",
 )  # fmt: skip
 _BY_PERSON: Final = (
     "code_tries", "identities", "identity_steps", "passkeys", "recovery_codes", "sessions", "single_use_tokens",
@@ -89,6 +89,8 @@ TABLES: Final[dict[str, AccountTable]] = {
             shared_if="EXISTS (SELECT FROM domains d WHERE d.name = t.target AND d.account_id <> ALL ($1::uuid[]))",
         ),
         AccountTable("api_requests", _OWN, key=("id",), summed=("id",)),
+        AccountTable("broadcasts", _OWN, key=("id",)),  # their recipients are found by them
+        AccountTable("webhooks", _OWN, key=("id",)),  # likewise their attempts
         AccountTable("broadcast_recipients", _OF_BROADCAST, key=("broadcast_id", "contact_id")),
         AccountTable("contact_list_members", _OWN, key=("list_id", "contact_id")),
         AccountTable("contacts", _OWN, key=("id",)),

@@ -117,12 +117,17 @@ def _first_day(name: str) -> date | None:
 async def copy_ahead(
     source: asyncpg.Connection, target: asyncpg.Connection, moved: Sequence[MovedTable], unit: Unit, say: Say
 ) -> int:
-    """Copy the tables with many rows while the accounts work on; return the transaction id to copy changes from."""
-    since = int(await source.fetchval("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
-    for one in moved:
-        if one.table.key:
-            async with target.transaction():
-                say(one.table.name, await _bring(source, target, one, unit))
+    """Copy the tables with many rows while the accounts work on; return the transaction id to copy changes from.
+
+    All of one snapshot, so that no row comes without the one by which it is found again, such as a body without its
+    message.
+    """
+    async with source.transaction(isolation="repeatable_read", readonly=True):
+        since = int(await source.fetchval("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
+        for one in moved:
+            if one.table.key:
+                async with target.transaction():
+                    say(one.table.name, await _bring(source, target, one, unit))
     return since
 
 
@@ -262,7 +267,7 @@ async def _transfer(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(read())
             copying = tasks.create_task(target.copy_to_table(into, columns=names, source=written(), format="text"))
-    except* (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as group:
+    except ExceptionGroup as group:
         raise group.exceptions[0] from None
     return int(copying.result().rpartition(" ")[2])
 

@@ -53,7 +53,7 @@ class Agreement(Struct, frozen=True):
     """What cells must agree on: number of shards and fingerprint of the pepper."""
 
     shards: int
-    pepper_print: str
+    pepper_print: bytes | None
 
 
 class Mark(Struct, frozen=True):
@@ -84,7 +84,7 @@ _DETACH = _SQL.command("detach_people")
 _FORGET_LABEL = _SQL.command("forget_label")
 
 
-class MoveRefused(Exception):  # noqa: N818 - an answer, not a fault
+class MoveRefused(RuntimeError):  # noqa: N818 - an answer, not a fault
     """The move can't be made; the text says why and what to do. Nothing has changed."""
 
 

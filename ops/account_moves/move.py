@@ -65,7 +65,7 @@ class Moved(Struct, frozen=True):
     pause_s: float
 
 
-class MoveFailed(Exception):  # noqa: N818 - named for the state
+class MoveFailed(RuntimeError):  # noqa: N818 - named for the state
     """The move ended without effect, or its last steps are left; the text says which."""
 
 
@@ -101,6 +101,19 @@ async def planned(ends: MoveEnds, account: UUID) -> tuple[Unit, list[fence.Accou
     return unit, around, {name: rows for name, rows in counts.items() if rows}
 
 
+async def source_cell(directory: Directory, source_url: str, account: UUID, target: str) -> str:
+    """Return the name of the cell at `source_url`, from which an account moves to `target`; raises MoveRefused."""
+    placement = await directory.cell_of(account)
+    if placement is None:
+        raise MoveRefused("the directory does not know this account; `ops cells sync` enters the accounts of a cell")
+    if placement.cell is not None and placement.cell != target:
+        return placement.cell
+    async with connected(source_url, OWN_NAME) as source:
+        if not await fence.standing_move(source, account):
+            raise MoveRefused(f"the account is in {target} already")
+    return "the cell before"
+
+
 async def move(directory: Directory, ends: MoveEnds, account: UUID, *, step: Step, say: Say) -> Moved:
     """Move an account and its unit, or finish a move that was interrupted; raises MoveRefused or MoveFailed."""
     placement = await directory.cell_of(account)
@@ -118,7 +131,7 @@ async def move(directory: Directory, ends: MoveEnds, account: UUID, *, step: Ste
 
 async def _where_it_is(directory: Directory, ends: MoveEnds, account: UUID, error: Exception) -> str:
     """Undo a failed move if the directory has not placed the accounts yet; return what holds now."""
-    why = str(error) or type(error).__name__
+    why = str(error).partition("\n")[0] or type(error).__name__
     try:
         placement = await directory.cell_of(account)
         if placement is not None and placement.cell == ends.target:
@@ -171,7 +184,7 @@ async def _move(directory: Directory, db: _Databases, ends: MoveEnds, account: U
 
 async def _make_place(db: _Databases, ends: MoveEnds, unit: Unit) -> None:
     """Store the accounts at the target, closed, so that rows can refer to them."""
-    rows = [await db.source.fetchrow("SELECT * FROM accounts WHERE id = $1", one) for one in unit.accounts]
+    rows = await db.source.fetch("SELECT * FROM accounts WHERE id = ANY ($1::uuid[])", unit.accounts)
     async with db.target.transaction():
         for row in sorted(rows, key=lambda one: (one["parent_id"] is not None, one["id"])):
             await db.target.execute(
