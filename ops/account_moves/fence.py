@@ -14,6 +14,7 @@ import asyncpg
 from msgspec import Struct
 
 from engine.base import ids
+from engine.cells.directory import Claim
 from engine.store import caches
 from engine.store.queries import Queries
 from ops.account_moves.copy_rows import Unit
@@ -79,6 +80,7 @@ _KINDS = _SQL.command("cache_kinds")
 _NOW = _SQL.rows("now_and_xid", Mark)
 _UNDRAINED = _SQL.command("undrained")
 _OLDEST = _SQL.command("oldest_running")
+_CLAIMED = _SQL.rows("claimed_names", Claim)
 _FORGET = _SQL.command("forget_move")
 _DETACH = _SQL.command("detach_people")
 _FORGET_LABEL = _SQL.command("forget_label")
@@ -197,6 +199,11 @@ async def close_logs(source: asyncpg.Connection, unit: Unit, *, most_s: float) -
         if time.monotonic() > ends:
             raise NotDrained(f"a transaction from before the end of the logs is open after {most_s:.0f} s")
         await asyncio.sleep(POLL_S)
+
+
+async def claimed(source: asyncpg.Connection, unit: Unit, cell: str) -> list[Claim]:
+    """Return the names that the unit takes with it, with their holders."""
+    return await _CLAIMED.fetch(source, unit.accounts, unit.people, cell)
 
 
 async def reopen(connection: asyncpg.Connection, unit: Unit, *, arrived: bool) -> None:

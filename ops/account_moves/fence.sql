@@ -128,3 +128,11 @@ WITH drained AS (
     DELETE FROM account_move_drains WHERE account_id = ANY ($1::uuid[])
 )
 DELETE FROM account_moves WHERE account_id = ANY ($1::uuid[]);
+
+-- name: claimed_names
+-- Return the names of accounts $1 and people $2 that cell $3 alone may have.
+SELECT 'email' AS kind, u.email AS name, $3::text AS cell, u.id AS holder FROM users u WHERE u.id = ANY ($2::uuid[])
+UNION ALL
+SELECT 'domain', d.name, $3, d.account_id FROM domains d WHERE d.account_id = ANY ($1::uuid[]) AND d.status = 'verified'
+UNION ALL
+SELECT 'identity', i.issuer || ' ' || i.subject, $3, i.user_id FROM identities i WHERE i.user_id = ANY ($2::uuid[]);

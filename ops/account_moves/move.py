@@ -87,7 +87,7 @@ async def _databases(ends: MoveEnds) -> AsyncIterator[_Databases]:
         yield _Databases(*found)
 
 
-async def planned(ends: MoveEnds, account: UUID) -> tuple[Unit, list[fence.AccountAround], dict[str, int]]:
+async def planned(ends: MoveEnds, account: UUID) -> tuple[Unit, dict[str, int]]:
     """Return what would move, and its number of rows by table; raises MoveRefused as `move` does."""
     async with _databases(ends) as db:
         around = await fence.unit_around(db.source, account)
@@ -98,20 +98,7 @@ async def planned(ends: MoveEnds, account: UUID) -> tuple[Unit, list[fence.Accou
             one.table.name: (await copy_rows.sums(db.source, one, unit)).rows
             for one in await copy_rows.moved_tables(db.source)
         }
-    return unit, around, {name: rows for name, rows in counts.items() if rows}
-
-
-async def source_cell(directory: Directory, source_url: str, account: UUID, target: str) -> str:
-    """Return the name of the cell at `source_url`, from which an account moves to `target`; raises MoveRefused."""
-    placement = await directory.cell_of(account)
-    if placement is None:
-        raise MoveRefused("the directory does not know this account; `ops cells sync` enters the accounts of a cell")
-    if placement.cell is not None and placement.cell != target:
-        return placement.cell
-    async with connected(source_url, OWN_NAME) as source:
-        if not await fence.standing_move(source, account):
-            raise MoveRefused(f"the account is in {target} already")
-    return "the cell before"
+    return unit, {name: rows for name, rows in counts.items() if rows}
 
 
 async def move(directory: Directory, ends: MoveEnds, account: UUID, *, step: Step, say: Say) -> Moved:
@@ -171,6 +158,7 @@ async def _move(directory: Directory, db: _Databases, ends: MoveEnds, account: U
     step("copied")
     events = await _verified(db.target, unit)
     step("verified")
+    await directory.claim_many(await fence.claimed(db.source, unit, ends.source), ends.source)
     await directory.finish_move(unit.accounts, unit.people, to=ends.target)
     step("placed")
     await fence.reopen(db.target, unit, arrived=True)
