@@ -36,7 +36,7 @@ from ops.host.temporary_servers import temporary_servers
 from ops.local.sink_store import entries
 
 NAMES: Final = ("one", "two", "three")
-RATE: Final = 20.0  # messages a second of each account: three cells share the machine
+RATE: Final = 10.0  # messages a second of each account: three cells share the machine
 MOVE_S: Final = 180.0
 FOLLOW_S: Final = 0.2
 _UNKNOWN: Final = 401  # of a cell that the account has left: the directory names another one within a moment

@@ -16,6 +16,7 @@ from engine.cells.overview import CellState, states
 from engine.cells.reconcile import reconcile
 from ops.admin import with_pool
 from ops.commands.base import as_json, attached, fail, reported, show, show_rows
+from ops.commands.cells_move import move
 
 Answer = TypeVar("Answer")
 
@@ -26,6 +27,9 @@ _COLUMNS = ["cell", "state", "weight", "placed", "accounts", "queued", "overdueS
 @click.group()
 def cells() -> None:
     """Show and change the cells of this installation, in their directory (WAYBILL_DIRECTORY_URL)."""
+
+
+cells.add_command(move)
 
 
 @cells.command("list")
