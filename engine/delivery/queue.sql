@@ -15,7 +15,7 @@ CROSS JOIN LATERAL (
            k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority, k.waits,
            k.forgets, k.traceparent
     FROM queue k
-    WHERE k.message_id = n.message_id AND k.domain = n.domain AND k.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+    WHERE k.message_id = n.message_id AND k.domain = n.domain AND k.account_id NOT IN (SELECT v.account_id FROM account_moves v)
     OFFSET 0
 ) AS q
 CROSS JOIN LATERAL (
@@ -39,7 +39,7 @@ SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipient
        q.min_tls, q.priority, true AS suspect, q.waits, q.forgets, NULL::bytea AS content_key, q.traceparent
 FROM unnest($1::uuid[], $2::text[]) AS n (message_id, domain)
 JOIN queue q ON q.message_id = n.message_id AND q.domain = n.domain
-    AND q.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v));
+    AND q.account_id NOT IN (SELECT v.account_id FROM account_moves v);
 
 -- name: load_hinted
 -- Return the queue rows of messages $1 in shards $2, with their bodies, as in load_rows; $3 and $4 bound the ids for
@@ -56,7 +56,7 @@ CROSS JOIN LATERAL (
            k.signature, k.waiting, k.accepted_at, k.deliver_by, k.min_tls, k.priority, k.waits,
            k.forgets, k.traceparent
     FROM queue k
-    WHERE k.message_id = n.message_id AND k.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v)) OFFSET 0
+    WHERE k.message_id = n.message_id AND k.account_id NOT IN (SELECT v.account_id FROM account_moves v) OFFSET 0
 ) AS q
 CROSS JOIN LATERAL (
     SELECT m.mime, m.smtputf8 FROM message_bodies m
@@ -88,7 +88,7 @@ CROSS JOIN LATERAL (
     SELECT q.message_id, q.domain, q.shard, q.priority FROM queue q
     WHERE q.shard = s.shard AND q.due_at <= (SELECT clock_timestamp()) + $4::interval
       AND (q.due_at <= (SELECT clock_timestamp()) OR q.attempts = 0 AND q.waiting IS NULL)
-      AND q.message_id NOT IN (SELECT id FROM held) AND q.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+      AND q.message_id NOT IN (SELECT id FROM held) AND q.account_id NOT IN (SELECT v.account_id FROM account_moves v)
     ORDER BY q.due_at LIMIT $2
 ) AS r;
 
@@ -125,7 +125,7 @@ FROM walk w LEFT JOIN LATERAL (
     SELECT q.message_id, q.domain FROM queue q
     WHERE q.shard = w.shard AND q.priority = w.priority AND q.account_id = w.account_id
       AND q.due_at <= (SELECT clock_timestamp()) AND q.message_id NOT IN (SELECT id FROM held)
-      AND q.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+      AND q.account_id NOT IN (SELECT v.account_id FROM account_moves v)
     ORDER BY q.due_at LIMIT $5
 ) r ON true
 WHERE w.step > 0

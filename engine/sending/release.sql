@@ -6,7 +6,7 @@ SELECT clock_timestamp() AS at FROM schedules WHERE look_at <= (SELECT clock_tim
 -- Lock and return at most $2 messages that are due at $1, the longest due first; skip those that another transaction
 -- holds.
 SELECT message_id, account_id, due_at, deliver_by, min_tls FROM schedules
-WHERE look_at <= $1 AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+WHERE look_at <= $1 AND account_id NOT IN (SELECT v.account_id FROM account_moves v)
 ORDER BY look_at LIMIT $2 FOR UPDATE SKIP LOCKED;
 
 -- name: take_fairly
@@ -31,7 +31,7 @@ WITH RECURSIVE holder AS (
 )
 SELECT s.message_id, s.account_id, s.due_at, s.deliver_by, s.min_tls FROM schedules s
 WHERE s.message_id = ANY (ARRAY(SELECT message_id FROM chosen)) AND s.due_at <= $1
-  AND s.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v)) FOR UPDATE SKIP LOCKED;
+  AND s.account_id NOT IN (SELECT v.account_id FROM account_moves v) FOR UPDATE SKIP LOCKED;
 
 -- name: load_due
 -- Return the facts for the release of messages $1, with $2 and $3 bounding the ids for partition pruning: the present

@@ -211,7 +211,8 @@ async def _finish(db: _Databases, ends: MoveEnds, account: UUID, step: Step) -> 
         raise MoveRefused(f"the account is in {ends.target} already")
     accounts = [one.account_id for one in left or here]
     people = [person for one in left for person in one.people]
-    unit = Unit([account, *(one for one in accounts if one != account)], people, [])
+    held = [ids.format_id(ids.Kind.ACCOUNT, one) for one in accounts]
+    unit = Unit([account, *(one for one in accounts if one != account)], people, held)
     if here:
         await fence.reopen(db.target, unit, arrived=True)
     step("opened")

@@ -14,7 +14,7 @@ DELETE FROM deletions WHERE account_id = $1 AND began_at IS NULL RETURNING accou
 -- name: due_deletions
 -- List deletions due at $1 or begun, the longest due first, at most $2.
 SELECT account_id, requested_at, due_at, began_at FROM deletions
-WHERE (due_at <= $1 OR began_at IS NOT NULL) AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+WHERE (due_at <= $1 OR began_at IS NOT NULL) AND account_id NOT IN (SELECT v.account_id FROM account_moves v)
 ORDER BY due_at, account_id LIMIT $2;
 
 -- name: begin_deletions

@@ -25,7 +25,7 @@ SELECT :subscription_columns FROM subscriptions WHERE account_id = $1;
 -- name: due_subscriptions
 -- Return at most $2 accounts whose subscription is to be looked at by $1, the longest waiting first.
 SELECT account_id FROM subscriptions
-WHERE look_at <= $1 AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v)) ORDER BY look_at LIMIT $2;
+WHERE look_at <= $1 AND account_id NOT IN (SELECT v.account_id FROM account_moves v) ORDER BY look_at LIMIT $2;
 
 -- name: put_subscription
 -- Store a subscription; a null provider or reference keeps what is stored.
@@ -103,7 +103,7 @@ ON CONFLICT (account_id, period_start) DO NOTHING;
 -- Return at most $2 requests that are due by $1, and put them off until $3.
 UPDATE renewal_charges SET due_at = $3, tries = tries + 1
 WHERE id IN (
-    SELECT id FROM renewal_charges WHERE due_at <= $1 AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+    SELECT id FROM renewal_charges WHERE due_at <= $1 AND account_id NOT IN (SELECT v.account_id FROM account_moves v)
     ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED)
 RETURNING :charge_columns;
 

@@ -107,7 +107,7 @@ DELETE FROM broadcasts WHERE id = $1;
 -- Claim the broadcast that has been due for the longest time for worker $1, for the time $2.
 UPDATE broadcast_work SET due_at = clock_timestamp() + $2, worker = $1
 WHERE broadcast_id = (SELECT broadcast_id FROM broadcast_work WHERE due_at <= statement_timestamp()
-                          AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+                          AND account_id NOT IN (SELECT v.account_id FROM account_moves v)
                       ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING broadcast_id, account_id, clock_timestamp() AS at;
 

@@ -129,7 +129,7 @@ RETURNING account_id, destination;
 -- Return at most $1 verifications that have ended and whose event is not written yet.
 SELECT id, account_id, CASE WHEN status = 'pending' THEN 'expired' ELSE status END AS status, message_id
 FROM verifications
-WHERE due_at <= statement_timestamp() AND NOT announced AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+WHERE due_at <= statement_timestamp() AND NOT announced AND account_id NOT IN (SELECT v.account_id FROM account_moves v)
 ORDER BY due_at LIMIT $1;
 
 -- name: mark_announced

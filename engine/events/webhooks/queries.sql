@@ -228,7 +228,7 @@ WITH due AS (
     SELECT q.webhook_id, q.event_id
     FROM unnest($1::uuid[], $2::int[]) AS r (webhook_id, room) CROSS JOIN LATERAL (
         SELECT o.webhook_id, o.event_id FROM webhook_queue o
-        WHERE o.webhook_id = r.webhook_id AND o.due_at <= now() AND o.account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+        WHERE o.webhook_id = r.webhook_id AND o.due_at <= now() AND o.account_id NOT IN (SELECT v.account_id FROM account_moves v)
         ORDER BY o.due_at, o.seq LIMIT r.room FOR UPDATE SKIP LOCKED) q
     WHERE NOT EXISTS (
         SELECT FROM holds h

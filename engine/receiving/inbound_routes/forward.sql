@@ -3,7 +3,7 @@
 UPDATE inbound_forwards SET due_at = now() + $2, attempts = attempts + 1
 WHERE message_id IN (
     SELECT message_id FROM inbound_forwards
-    WHERE due_at <= now() AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+    WHERE due_at <= now() AND account_id NOT IN (SELECT v.account_id FROM account_moves v)
     ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED)
 RETURNING message_id, account_id, forward_to, key, requested, sent_as, attempts;
 

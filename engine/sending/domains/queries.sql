@@ -126,7 +126,7 @@ WHERE id = $1;
 UPDATE domains SET check_at = $3
 WHERE id IN (
     SELECT id FROM domains
-    WHERE check_at <= $1 AND deleted_at IS NULL AND account_id <> ALL (ARRAY(SELECT v.account_id FROM account_moves v))
+    WHERE check_at <= $1 AND deleted_at IS NULL AND account_id NOT IN (SELECT v.account_id FROM account_moves v)
     ORDER BY check_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 RETURNING id, account_id, name, status, created_at, verified_at, checked_at, vouched, misses, findings::text AS findings,
