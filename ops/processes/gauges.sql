@@ -57,10 +57,11 @@ SELECT CASE WHEN application_name LIKE 'waybill %' THEN split_part(substr(applic
 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() GROUP BY 1, 2;
 
 -- name: log_ends
--- The next $2 accounts after $1, and whether the last event of each account log matches the account head.
+-- The next $2 accounts after $1, except moving ones, and whether the last event of each account log matches the account
+-- head.
 SELECT h.account_id, h.seq = h.purged_through_seq AND h.hash = h.purged_hash
        OR EXISTS (SELECT FROM events e WHERE e.account_id = h.account_id AND e.seq = h.seq AND e.hash = h.hash) AS sound
-FROM account_heads h WHERE h.account_id > $1 ORDER BY h.account_id LIMIT $2;
+FROM account_heads h WHERE h.account_id > $1 AND h.closed_at_seq IS NULL ORDER BY h.account_id LIMIT $2;
 
 -- name: schema
 -- The latest migration.
