@@ -36,14 +36,14 @@ SELECT id FROM messages WHERE account_id = ANY ($1::uuid[]) AND id = ANY ($2::uu
 
 -- name: arrive
 -- Make a place for accounts $1 of unit $2, which come from cell $3.
-INSERT INTO account_moves (account_id, unit, direction, other_cell)
-SELECT n.id, $2, 'arriving', $3 FROM unnest($1::uuid[]) AS n (id);
+INSERT INTO account_moves (account_id, unit, direction, other_cell, began_at)
+SELECT n.id, $2, 'arriving', $3, now() FROM unnest($1::uuid[]) AS n (id);
 
 -- name: leave
 -- Begin the move of accounts $1 of unit $2 with people $4 to cell $3: from the commit on, their mail, posts and jobs wait.
 WITH moved AS (
-    INSERT INTO account_moves (account_id, unit, direction, other_cell, people)
-    SELECT n.id, $2, 'leaving', $3, CASE WHEN n.id = $2 THEN $4::uuid[] ELSE '{}' END FROM unnest($1::uuid[]) AS n (id)
+    INSERT INTO account_moves (account_id, unit, direction, other_cell, people, began_at)
+    SELECT n.id, $2, 'leaving', $3, CASE WHEN n.id = $2 THEN $4::uuid[] ELSE '{}' END, now() FROM unnest($1::uuid[]) AS n (id)
 )
 UPDATE accounts SET status_before_move = status, status = 'moving' WHERE id = ANY ($1::uuid[]);
 

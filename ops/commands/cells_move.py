@@ -14,25 +14,27 @@ from engine.cells.directory import Directory
 from ops.account_moves import move as moves
 from ops.account_moves.fence import MoveRefused
 from ops.account_moves.move import MoveEnds
-from ops.commands.base import as_json, attached, print_json, reported
+from ops.commands.base import as_json, attached, fail, print_json, reported
 
 
 @click.command()
-@click.argument("account", metavar="ACCOUNT")
-@click.argument("cell", metavar="CELL")
+@click.argument("account", help="Id (acc_…) of the account.")
+@click.argument("cell", help="Name of the cell to move it to.")
 @click.option(
-    "--database", envvar="TARGET_DATABASE_URL", required=True, show_envvar=True,
+    "--database", envvar="TARGET_DATABASE_URL", show_envvar=True,
     help="Database URL of the other cell. Set the variable: others on this host can read arguments.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only check, and list what would move.")
 @as_json
 @reported
-def move(*, account: str, cell: str, database: str, dry_run: bool, as_json: bool) -> None:
+def move(*, account: str, cell: str, database: str | None, dry_run: bool, as_json: bool) -> None:
     """Move ACCOUNT (acc_…) to CELL, with a pause of some seconds. Run it on a host of the cell that has the account.
 
     Sub-accounts move with their parent, and so do all accounts that share people with it. Run it again after an
     interruption: it finishes the move, or begins it anew.
     """
+    if database is None:
+        fail("Set TARGET_DATABASE_URL to the database of the other cell.")
     found = asyncio.run((_plan if dry_run else _move)(ids.parse_id(ids.Kind.ACCOUNT, account), cell, database))
     if as_json:
         print_json(found)

@@ -11,7 +11,7 @@ DRIVERS = ("asyncpg", "redis")
 SERVICE = ("api", "engine", "loadtests", "mta", "ops", "shards")
 INSIDE = ("engine/store/",)
 # These open sessions of their own with the driver: a backup copies tables whole, and drills break servers on purpose.
-OWN_SESSIONS = ("ops/backup/", "ops/drill/", "loadtests/drill/")
+OWN_SESSIONS = ("ops/account_moves/", "ops/backup/", "ops/drill/", "loadtests/drill/")
 
 
 def test_only_the_store_names_exceptions_of_a_driver() -> None:
