@@ -116,7 +116,8 @@ async def test_every_row_arrives_as_it_was(cells: Cells, directory: Directory) -
     result = await moved(directory, between(one, two), estate.account)
 
     after = await snapshot(two, estate.account)
-    assert {name for name in before if before[name] != after[name]} <= {"users", "queue"}
+    # Last uses of keys are written some seconds later; ties to other accounts end, and holds of the cell's own.
+    assert {name for name in before if before[name] != after[name]} <= {"api_keys", "users", "queue"}
     assert {name: len(rows) for name, rows in after.items()} == {name: len(rows) for name, rows in before.items()}
     assert result.rows >= sum(len(rows) for rows in before.values()) // 4
     assert result.events > 0
