@@ -123,12 +123,18 @@ async def copy_ahead(
     message.
     """
     async with source.transaction(isolation="repeatable_read", readonly=True):
-        since = int(await source.fetchval("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
+        since = await _oldest_running(source)
         for one in moved:
             if one.table.key:
                 async with target.transaction():
                     say(one.table.name, await _bring(source, target, one, unit))
+                    await _compare(source, target, one, unit)
     return since
+
+
+async def _oldest_running(source: asyncpg.Connection) -> int:
+    """Return the oldest transaction whose rows a snapshot of now may lack."""
+    return int(await source.fetchval("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
 
 
 async def copy_rest(
@@ -139,26 +145,28 @@ async def copy_rest(
     since: int,
     say: Say,
 ) -> None:
-    """Copy in the target's transaction what `copy_ahead` left, and compare all tables.
+    """Copy in the target's transaction what `copy_ahead` left, until both cells have the same rows.
 
-    The accounts must be closed at the source. Raises StillChanging.
+    The logs must be closed at the source, and all older transactions ended; only jobs that count may still write.
+    Raises StillChanging.
     """
-    for one in moved:
-        if one.table.key:
-            say(one.table.name, await _bring_changes(source, target, one, unit, since))
-    small = [one for one in moved if not one.table.key]
+    large, small = [one for one in moved if one.table.key], [one for one in moved if not one.table.key]
     for _ in range(ROUNDS):
+        upto = await _oldest_running(source)
+        for one in large:
+            say(one.table.name, await _bring_changes(source, target, one, unit, since))
         for one in reversed(small):
             if one.table is not ACCOUNTS:
                 await delete(target, one, unit)
         for one in small:
             say(one.table.name, await _bring(source, target, one, unit))
-        for one in moved:
-            if one.table.key:
-                await _make_equal(source, target, one, unit)
-        different = [one.table.name for one in moved if not await _equal(source, target, one, unit)]
+        for one in large:
+            await _make_equal(source, target, one, unit)
+        different = [one.table.name for one in small if not await _equal(source, target, one, unit)]
+        different += [one.table.name for one in large if (await _counted(source, one, unit, _written(upto))).rows]
         if not different:
             return
+        since = upto
     raise StillChanging(f"rows of {', '.join(different)} keep changing at the source")
 
 
@@ -182,12 +190,8 @@ async def _bring(source: asyncpg.Connection, target: asyncpg.Connection, one: Mo
 async def _bring_changes(
     source: asyncpg.Connection, target: asyncpg.Connection, one: MovedTable, unit: Unit, since: int
 ) -> int:
-    """Copy the rows of a table that transactions have written that may be later than `since`.
-
-    The age of a row counts from its transaction, so that this holds although ids of transactions are reused.
-    """
-    written = f" AND age(t.xmin) <= age('{since % (1 << 32)}'::xid)"
-    rows = await _staged(source, target, one, unit, written)
+    """Copy the rows of a table that transactions have written that may be later than `since`."""
+    rows = await _staged(source, target, one, unit, _written(since))
     if rows:
         await target.execute(f"DELETE FROM {one.name} t USING arrived a WHERE {one.matches('a')}")  # noqa: S608 - quoted
         await target.execute(f"INSERT INTO {one.name} ({one.listed}) SELECT {one.listed} FROM arrived")  # noqa: S608 - quoted
@@ -195,18 +199,41 @@ async def _bring_changes(
     return rows
 
 
+def _written(since: int) -> str:
+    """Return the condition on rows of transactions from `since` on.
+
+    The age of a row counts from its transaction, so that this holds although ids of transactions are reused.
+    """
+    return f" AND age(t.xmin) <= age('{since % (1 << 32)}'::xid)"
+
+
 async def _make_equal(source: asyncpg.Connection, target: asyncpg.Connection, one: MovedTable, unit: Unit) -> None:
-    """Remove what the source has deleted since the first copy; copy the table again if that was not all."""
-    if await _equal(source, target, one, unit):
-        return
-    await _delete_surplus(source, target, one, unit)
+    """Remove what the source has deleted since the first copy; copy the table again if that was not all.
+
+    Numbers suffice here: rows were compared when they were first copied, and changed ones have been copied again.
+    """
+    for repair in (_delete_surplus, _copy_anew):
+        there, here = await asyncio.gather(_counted(source, one, unit), _counted(target, one, unit))
+        if there == here:
+            return
+        await repair(source, target, one, unit)
+
+
+async def _copy_anew(source: asyncpg.Connection, target: asyncpg.Connection, one: MovedTable, unit: Unit) -> None:
+    await delete(target, one, unit)
+    await _bring(source, target, one, unit)
+    await _compare(source, target, one, unit)
+
+
+async def _compare(source: asyncpg.Connection, target: asyncpg.Connection, one: MovedTable, unit: Unit) -> None:
     if not await _equal(source, target, one, unit):
-        await delete(target, one, unit)
-        await _bring(source, target, one, unit)
+        raise StillChanging(f"rows of {one.table.name} differ after they were copied")
 
 
 async def _equal(source: asyncpg.Connection, target: asyncpg.Connection, one: MovedTable, unit: Unit) -> bool:
     there, here = await asyncio.gather(sums(source, one, unit), sums(target, one, unit))
+    if one.table.shared_if:
+        return here.rows >= there.rows  # other accounts of the target may have more of them
     return there == here
 
 
@@ -276,9 +303,15 @@ async def sums(connection: asyncpg.Connection, one: MovedTable, unit: Unit) -> R
     """Return the number of the unit's rows in a table, and a digest of them that does not depend on their order."""
     names = one.table.summed or [name for name in one.columns if name not in _uncompared(one.table)]
     row = ", ".join(f"t.{quoted(name)}" for name in names)
+    digest = f"coalesce(sum(hashtextextended(ROW({row})::text, 0)::numeric), 0)::text"
+    return await _counted(connection, one, unit, digest=digest)
+
+
+async def _counted(
+    connection: asyncpg.Connection, one: MovedTable, unit: Unit, condition: str = "", *, digest: str = "''"
+) -> RowSums:
     found = await connection.fetchrow(
-        f"SELECT count(*) AS rows, coalesce(sum(hashtextextended(ROW({row})::text, 0)::numeric), 0)::text AS digest"  # noqa: S608 - quoted
-        f" FROM {one.name} t WHERE {one.mine}",
+        f"SELECT count(*) AS rows, {digest} AS digest FROM {one.name} t WHERE {one.mine}{condition}",  # noqa: S608 - quoted
         *unit.arguments,
     )
     assert found is not None
