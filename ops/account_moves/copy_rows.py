@@ -151,23 +151,33 @@ async def copy_rest(
     Raises StillChanging.
     """
     large, small = [one for one in moved if one.table.key], [one for one in moved if not one.table.key]
-    for _ in range(ROUNDS):
-        upto = await _oldest_running(source)
+    different: list[str] = []
+    changed: list[str] = []
+    for turn in range(ROUNDS):
+        changed = []
         for one in large:
-            say(one.table.name, await _bring_changes(source, target, one, unit, since))
-        for one in reversed(small):
-            if one.table is not ACCOUNTS:
-                await delete(target, one, unit)
-        for one in small:
-            say(one.table.name, await _bring(source, target, one, unit))
+            rows = await _bring_changes(source, target, one, unit, since)
+            if rows:
+                changed.append(one.table.name)
+                say(one.table.name, rows)
+        if turn == 0 or different:
+            await _bring_small(source, target, small, unit, say)
         for one in large:
             await _make_equal(source, target, one, unit)
         different = [one.table.name for one in small if not await _equal(source, target, one, unit)]
-        different += [one.table.name for one in large if (await _counted(source, one, unit, _written(upto))).rows]
-        if not different:
+        if turn and not changed and not different:
             return
-        since = upto
-    raise StillChanging(f"rows of {', '.join(different)} keep changing at the source")
+    raise StillChanging(f"rows of {', '.join(different + changed)} keep changing at the source")
+
+
+async def _bring_small(
+    source: asyncpg.Connection, target: asyncpg.Connection, small: Sequence[MovedTable], unit: Unit, say: Say
+) -> None:
+    for one in reversed(small):
+        if one.table is not ACCOUNTS:
+            await delete(target, one, unit)
+    for one in small:
+        say(one.table.name, await _bring(source, target, one, unit))
 
 
 async def _bring(source: asyncpg.Connection, target: asyncpg.Connection, one: MovedTable, unit: Unit) -> int:
@@ -190,13 +200,17 @@ async def _bring(source: asyncpg.Connection, target: asyncpg.Connection, one: Mo
 async def _bring_changes(
     source: asyncpg.Connection, target: asyncpg.Connection, one: MovedTable, unit: Unit, since: int
 ) -> int:
-    """Copy the rows of a table that transactions have written that may be later than `since`."""
-    rows = await _staged(source, target, one, unit, _written(since))
-    if rows:
+    """Copy the rows of a table that transactions may have written since `since`; return how many were different."""
+    different = 0
+    if await _staged(source, target, one, unit, _written(since)):
+        ours, theirs = (", ".join(f"{side}.{quoted(name)}" for name in one.columns) for side in ("t", "a"))
+        same = f"{one.matches('a')} AND ROW({ours})::text = ROW({theirs})::text"
+        await target.execute(f"DELETE FROM arrived a USING {one.name} t WHERE {same}")  # noqa: S608 - quoted
         await target.execute(f"DELETE FROM {one.name} t USING arrived a WHERE {one.matches('a')}")  # noqa: S608 - quoted
-        await target.execute(f"INSERT INTO {one.name} ({one.listed}) SELECT {one.listed} FROM arrived")  # noqa: S608 - quoted
+        tag = await target.execute(f"INSERT INTO {one.name} ({one.listed}) SELECT {one.listed} FROM arrived")  # noqa: S608 - quoted
+        different = int(tag.rpartition(" ")[2])
     await target.execute("DROP TABLE arrived")
-    return rows
+    return different
 
 
 def _written(since: int) -> str:
@@ -307,11 +321,9 @@ async def sums(connection: asyncpg.Connection, one: MovedTable, unit: Unit) -> R
     return await _counted(connection, one, unit, digest=digest)
 
 
-async def _counted(
-    connection: asyncpg.Connection, one: MovedTable, unit: Unit, condition: str = "", *, digest: str = "''"
-) -> RowSums:
+async def _counted(connection: asyncpg.Connection, one: MovedTable, unit: Unit, *, digest: str = "''") -> RowSums:
     found = await connection.fetchrow(
-        f"SELECT count(*) AS rows, {digest} AS digest FROM {one.name} t WHERE {one.mine}{condition}",  # noqa: S608 - quoted
+        f"SELECT count(*) AS rows, {digest} AS digest FROM {one.name} t WHERE {one.mine}",  # noqa: S608 - quoted
         *unit.arguments,
     )
     assert found is not None
