@@ -55,7 +55,10 @@ class EnvelopeBuilder:
         if not delivery.row.from_domain:
             delivery.keys, delivery.return_path_host = (), self._bounce_domain
             return True
-        identity = await self.identities.get((delivery.row.account_id, delivery.row.from_domain))
+        domain = (delivery.row.account_id, delivery.row.from_domain)
+        identity = await self.identities.get(domain)
+        if not identity.keys:  # which would end the message: an account that has just arrived may be cached without
+            identity = await self.identities.anew(domain)
         delivery.keys = identity.keys
         delivery.return_path_host = identity.return_path_host or self._bounce_domain
         return bool(identity.keys)

@@ -159,7 +159,7 @@ async def arrive(target: asyncpg.Connection, unit: Unit, source_cell: str) -> No
     """Note in the target's transaction that accounts arrive, after a place for them was made."""
     await _ARRIVE.execute(target, unit.accounts, unit.accounts[0], source_cell)
     await _FORGET_LABEL.execute(target, unit.accounts)
-    await _bump(target, unit)
+    await bump(target, unit)
 
 
 async def leave(source: asyncpg.Connection, unit: Unit, target_cell: str) -> Mark:
@@ -167,7 +167,7 @@ async def leave(source: asyncpg.Connection, unit: Unit, target_cell: str) -> Mar
     async with source.transaction():
         await _LOCK_HEADS.records(source, unit.accounts)
         await _LEAVE.execute(source, unit.accounts, unit.accounts[0], target_cell, unit.people)
-        await _bump(source, unit)
+        await bump(source, unit)
         mark = await _NOW.first(source)
     assert mark is not None
     return mark
@@ -213,16 +213,16 @@ async def reopen(connection: asyncpg.Connection, unit: Unit, *, arrived: bool) -
         await _REOPEN.execute(connection, unit.accounts)
         if arrived:
             await _FREE_QUEUE.execute(connection, unit.accounts)
-        await _bump(connection, unit)
+        await bump(connection, unit)
 
 
 async def forget(connection: asyncpg.Connection, unit: Unit) -> None:
     """Delete the marks of accounts whose rows are deleted, in the same transaction."""
     await _FORGET.execute(connection, unit.accounts)
-    await _bump(connection, unit)
+    await bump(connection, unit)
 
 
-async def _bump(connection: asyncpg.Connection, unit: Unit) -> None:
+async def bump(connection: asyncpg.Connection, unit: Unit) -> None:
     """Make every process of the cell read anew what its caches hold of these accounts."""
     for row in await _KINDS.records(connection):
         for account in unit.accounts:

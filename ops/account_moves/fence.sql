@@ -89,7 +89,7 @@ SELECT CASE
         SELECT FROM shard_members s CROSS JOIN unnest($1::uuid[]) AS n (id)
         LEFT JOIN account_move_drains r ON r.member_id = s.id AND r.account_id = n.id
             AND r.seen_at > $3::timestamptz + make_interval(secs => $5)
-        WHERE s.expires_at > clock_timestamp() AND (r.in_hand IS NULL OR r.in_hand > 0)
+        WHERE r.in_hand IS NULL OR r.in_hand > 0  -- a lapsed lease fences nobody before its row is deleted
     ) THEN 'a process is delivering their mail'
     WHEN EXISTS (SELECT FROM webhook_queue q WHERE q.account_id = ANY ($1::uuid[]) AND q.leased_until > now())
         THEN 'a webhook post has no answer yet'

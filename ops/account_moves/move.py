@@ -155,12 +155,15 @@ async def _move(directory: Directory, db: _Databases, ends: MoveEnds, account: U
     rows: dict[str, int] = {}
     async with db.target.transaction():
         await copy_rows.copy_rest(db.source, db.target, moved, unit, since, _both(say, rows))
+        await fence.bump(db.target, unit)  # a process may know that it has no such account, or no key of its domain
+    copied = time.monotonic()
     step("copied")
     events = await _verified(db.target, unit)
     step("verified")
     await directory.claim_many(await fence.claimed(db.source, unit, ends.source), ends.source)
     await directory.finish_move(unit.accounts, unit.people, to=ends.target)
     step("placed")
+    await asyncio.sleep(max(0.0, copied + ends.known_s - time.monotonic()))
     await fence.reopen(db.target, unit, arrived=True)
     paused_s = time.monotonic() - began
     step("opened")
@@ -214,6 +217,7 @@ async def _finish(db: _Databases, ends: MoveEnds, account: UUID, step: Step) -> 
     held = [ids.format_id(ids.Kind.ACCOUNT, one) for one in accounts]
     unit = Unit([account, *(one for one in accounts if one != account)], people, held)
     if here:
+        await asyncio.sleep(ends.known_s)
         await fence.reopen(db.target, unit, arrived=True)
     step("opened")
     await asyncio.sleep(ends.fronts_know_s)
