@@ -42,8 +42,8 @@ _OF_MESSAGE: Final = "t.message_id IN (SELECT m.id FROM messages m WHERE m.accou
 
 # Beside each, only what is not plain: everything else is found by its account.
 _BY_ACCOUNT: Final = (
-    "accepted_days", "account_days", "agent_sends", "account_records", "account_standings", "address_check_reservations",
-    "alert_events", "alert_rules", "api_keys", "billing_events", "billing_heads", "billing_profiles",
+    "accepted_days", "account_days", "account_records", "account_standings", "address_check_reservations",
+    "agent_sends", "alert_events", "alert_rules", "api_keys", "billing_events", "billing_heads", "billing_profiles",
     "broadcast_reviews", "broadcast_watches", "broadcast_work", "checkouts", "cloudflare_tokens",
     "complaint_sources", "contact_confirmations", "contact_lists", "contact_segments", "contact_totals", "content_keys",
     "deletions", "delivery_counts", "dmarc_reports", "dmarc_rows", "domains", "erased_suppressions", "erasure_keys",
