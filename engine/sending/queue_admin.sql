@@ -3,7 +3,7 @@
 -- $6, message $7 and under hold $8, each ignored if null.
 SELECT q.message_id, q.domain, q.shard, q.account_id, q.from_domain, q.recipients::text, q.total, q.due_at, q.attempts,
        q.signature, q.waiting, NULL::bytea AS mime, false AS smtputf8, q.accepted_at AS released_at, q.deliver_by, q.min_tls,
-       q.priority, true AS suspect, q.waits, q.forgets, NULL::bytea AS content_key
+       q.priority, true AS suspect, q.waits, q.forgets, NULL::bytea AS content_key, q.traceparent
 FROM queue q
 WHERE (q.message_id, q.domain) > ($2::uuid, $3::text) AND q.message_id <= $4
   AND ($5::text[] IS NULL OR q.domain = ANY($5)) AND ($6::uuid IS NULL OR q.account_id = $6)

@@ -29,7 +29,7 @@ LOCK_TIMEOUT_S = 1
 
 _log = structlog.get_logger("replica")
 
-_SQL = Queries.beside(__file__, "replicas.sql")
+_SQL = Queries.beside(__file__, "replica_pool.sql")
 
 
 class ServerIdentity(Struct, frozen=True):

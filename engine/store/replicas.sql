@@ -17,7 +17,3 @@ ON CONFLICT (only_row) DO UPDATE SET timeline = excluded.timeline, marked_at = e
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() - '0/0'::pg_lsn END)::bigint AS place,
        m.timeline AS mark_timeline, m.marked_at
 FROM (SELECT) AS one LEFT JOIN replica_marks m ON true;
-
--- name: server_identity
--- The identifier that a primary and its replicas have in common, and the start of the server, which no other has.
-SELECT (SELECT system_identifier FROM pg_control_system()) AS system, pg_postmaster_start_time() AS started_at;
