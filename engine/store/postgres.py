@@ -153,7 +153,7 @@ class SessionPool(asyncpg.Pool):
     do not pay for the proxy.
     """
 
-    hosts: Hosts
+    hosts: Hosts | None = None  # of a pool that follows the primary
 
     def acquire(self, *, timeout: float | None = None) -> "_Loan":  # type: ignore[override]
         """Return a context manager that borrows a session. Entering it raises DatabaseUnavailable if none is free or
@@ -173,7 +173,8 @@ class _Loan:
 
     async def __aenter__(self) -> DatabaseSession:
         try:
-            if self._pool.hosts.has_moved():
+            hosts = self._pool.hosts
+            if hosts is not None and hosts.has_moved():
                 await self._pool.expire_connections()
             self._lent = await self._pool._acquire(self._timeout)  # noqa: SLF001 - what asyncpg's own context calls
         except DRIVER_ERRORS as error:

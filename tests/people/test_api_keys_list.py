@@ -42,6 +42,7 @@ async def test_a_row_is_what_the_interface_says_and_what_limits_the_key(api: Api
         "streams": None,
         "networks": None,
         "allowedOrigins": None,
+        "agent": None,
         "replacedBy": None,
     }
 
