@@ -19,7 +19,6 @@ from engine.store.postgres import open_pool
 from loadtests.drill.postgres_pair import PairedPostgres
 from ops.host import postgres_server
 from ops.host.temporary_servers import Temporary, temporary_servers
-from tests.harness import prepared
 from tests.harness.api import Api, serving
 from tests.harness.patience import PATIENCE_S
 
@@ -94,7 +93,7 @@ async def eventually(true: Callable[[], bool]) -> None:
 @contextlib.asynccontextmanager
 async def replicated(settings: Settings) -> AsyncIterator[Replicated]:
     """Run the servers, with a migrated database. `settings` get their URLs."""
-    with temporary_servers(model=prepared.model()) as servers:
+    with temporary_servers() as servers:  # no copy of other tests' servers: they would be one database system
         await migrate(servers.database_url)
         replica = PairedPostgres(servers.folder / "replica", servers.postgres, durable=False)
         try:
