@@ -23,6 +23,7 @@ NOT_RUN = {
     r"-m ops bootstrap\b": "installs packages: tests/ops/test_bootstrap.py",
     r"-m ops restore\b": "needs an empty database: tests/ops/test_backup.py",
     r"ops config --page >": "overwrites a page of the checkout: tests/ops/test_settings_docs.py",
+    r"ops cells move acc_": "needs another cell: tests/account_moves",
     r"-m ops blocklists --": "asks lists, and none is set: tests/ops/test_blocklists.py",
     r"^(install|git clone)\b|\bsystemctl\b|/etc/": "needs root, and changes the system",
     r"^(docker\b|printf .*PASSWORD)": "needs Docker, and writes its secrets into the checkout",
