@@ -44,7 +44,7 @@ _log = structlog.get_logger("front")
 
 
 class FrontApp:
-    """One worker of a front: the directory that it follows, and its connections to the cells."""
+    """Hold what a worker of a front needs: the directory that it follows, and its connections to the cells."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -138,7 +138,7 @@ class ListDeliveries(PageArguments, kw_only=True):
 
 
 class SearchDocs(Arguments, kw_only=True):
-    """What to search for."""
+    """Name the words to search for."""
 
     query: Words
     limit: Annotated[int, Meta(ge=1, le=20)] = 8

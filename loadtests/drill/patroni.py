@@ -19,7 +19,7 @@ from loadtests.kit.service import Service, ServicePart
 
 LOST_S: Final = TTL_S + 10.0  # without etcd
 BACK_S: Final = 5.0  # between a promotion and the return of a frozen primary
-_PAUSE_S: Final = 0.1
+_PAUSE_S: Final = 0.1  # between two looks at a server
 # Without the sessions that only check which server is the primary.
 _SESSIONS: Final = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'waybill%'"
@@ -143,7 +143,7 @@ class _Failovers:
         began = time.monotonic()
         until(lambda: not _writable(primary), ELECTED_S, "the primary was not demoted")
         demoted, after_s = time.time(), time.monotonic() - began
-        time.sleep(TTL_S / 2)
+        time.sleep(TTL_S / 2)  # etcd stays away after the demotion: nobody may accept mail meanwhile
         self._servers.etcd.start()
         self._servers.start_node(replica)
         took_s = self._promoted()

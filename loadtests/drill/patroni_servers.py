@@ -73,7 +73,7 @@ class Etcd:
 
 
 class PatroniNode:
-    """One database host: Patroni, and the PostgreSQL that it starts."""
+    """Run Patroni, and the PostgreSQL that it starts, as a database host of its own."""
 
     def __init__(self, name: str, folder: Path, programs: Path, identity: launch.SystemUser | None) -> None:
         self.name = name
@@ -123,7 +123,7 @@ class PatroniNode:
         ends = time.monotonic() + ELECTED_S
         while (left := _working_in(self.data)) and time.monotonic() < ends:
             signal_all(left, signal.SIGKILL)
-            time.sleep(0.02)
+            time.sleep(0.02)  # until the signals have taken effect; bounded by `ends`
 
     def signal(self, number: signal.Signals, *, postgres: bool = True) -> None:
         """Send a signal, such as SIGSTOP, to the processes of the host, or to Patroni alone."""

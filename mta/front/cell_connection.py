@@ -30,7 +30,7 @@ class CellGone(ConnectionError):  # noqa: N818 - named for what happened
 
 
 class CellConnection:
-    """One session with a cell's server."""
+    """Send commands to the server of a cell and return its replies, in one session."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cell: str) -> None:
         self.cell = cell

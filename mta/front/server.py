@@ -16,7 +16,7 @@ from mta.smtp.server.smtp_server import SmtpServer
 
 
 class FrontServer(SmtpServer):
-    """One of the two servers, with what its sessions share."""
+    """Serve SMTP sessions, and hold what they share; a subclass says which door it is."""
 
     door: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""What both kinds of SMTP sessions of a front share: the connection to a cell, and passing a message to it."""
+"""Connect an SMTP session of a front to a cell, and pass messages to it; a subclass adds the commands."""
 
 import asyncio
 from typing import ClassVar, Final, Protocol

@@ -27,7 +27,7 @@ Say = Callable[[str, int], None]  # table, rows
 
 
 class Unit(Struct, frozen=True):
-    """What moves together: accounts (the one that was named first), people, and targets of holds."""
+    """Name what moves together: accounts (the one that was named first), people, and targets of holds."""
 
     accounts: list[UUID]
     people: list[UUID]

@@ -27,7 +27,7 @@ class KeysQuery(PageQuery, rename="camel", kw_only=True, forbid_unknown_fields=T
 
 
 class AgentRules(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """What a key lets an agent send, in every way in which the key can send. Such a key reads, and sends at most.
+    """Limit what an agent sends with a key, by HTTP and SMTP alike. Such a key reads, and sends at most.
 
     Without `recipients` it sends to anybody, but over MCP only what it has shown in a dry run.
     """

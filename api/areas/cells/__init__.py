@@ -1,1 +1,1 @@
-"""What cells and fronts of one installation ask one another; customers have no access."""
+"""Answer the fronts and the other cells of an installation; customers have no access."""

@@ -14,7 +14,7 @@ Sending = Literal["at_once", "confirm", "approval", "forbidden"]
 
 
 class AgentAccess(Struct, rename="camel", kw_only=True):
-    """What an API key lets an agent do. `recipients`: the only ones, null for any."""
+    """Tell what an agent may do with an API key. `recipients`: the only ones, null for any."""
 
     scopes: list[str]
     recipients: list[str] | None
