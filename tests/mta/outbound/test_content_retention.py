@@ -24,6 +24,7 @@ from tests.conftest import NewDatabase
 from tests.harness.accounts import PEPPER
 from tests.harness.content_canaries import canary, dump, places, shows
 from tests.harness.outbound import World, world
+from tests.harness.schedules import comes_due
 from tests.harness.sending import accept, accept_set, accepted, message_id, request_of
 from tests.mta.processes import process as mta_process
 
@@ -241,7 +242,7 @@ async def test_a_moved_schedule_is_dated_anew_and_delivered(around: World) -> No
     assert body is not None
     assert f"{wanted:%d %b %Y %H:%M:%S}".encode() in body
     assert await found(around, word) == set()
-    await around.pool.execute("UPDATE schedules SET look_at = now(), due_at = now() WHERE message_id = $1", message)
+    await comes_due(around.pool, message)
     await release.release_due(around.pool, around.settings)
     await around.until_step(message, "delivered")
     await until_forgotten(around, message)
@@ -249,7 +250,7 @@ async def test_a_moved_schedule_is_dated_anew_and_delivered(around: World) -> No
 
 async def test_a_release_that_is_refused_forgets_its_content(around: World) -> None:
     message = await scheduled(around, canary())
-    await around.pool.execute("UPDATE schedules SET look_at = now(), due_at = now() WHERE message_id = $1", message)
+    await comes_due(around.pool, message)
     await around.pool.execute("UPDATE domains SET status = 'failed' WHERE account_id = $1", around.account.id)
     await release.release_due(around.pool, around.settings)
     await around.pool.execute("UPDATE domains SET status = 'verified' WHERE account_id = $1", around.account.id)
@@ -317,7 +318,7 @@ async def test_mail_that_a_crashed_process_had_in_hand_is_delivered_again_and_th
 async def test_a_message_whose_key_is_lost_is_rejected_and_says_so(around: World) -> None:
     message = await scheduled(around, canary())
     await around.pool.execute("DELETE FROM content_keys WHERE message_id = $1", message)
-    await around.pool.execute("UPDATE schedules SET look_at = now(), due_at = now() WHERE message_id = $1", message)
+    await comes_due(around.pool, message)
     await release.release_due(around.pool, around.settings)
     await around.until_step(message, "suppressed")
 
