@@ -1,15 +1,12 @@
 """Content that is not retained: encrypted until the last outcome, and gone with it, at every door and every end."""
 
-import asyncio
 import base64
-import contextlib
 import signal
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from engine.base import clock
@@ -19,13 +16,13 @@ from engine.sending import cancel_schedule, forget_content, release
 from engine.sending.messages import store
 from engine.sending.preparation import Origin, read_message
 from engine.sending.reschedule import reschedule
-from mta.outbound.journal_file import SUFFIX
 from tests.conftest import NewDatabase
 from tests.harness.accounts import PEPPER
 from tests.harness.content_canaries import canary, dump, places, shows
 from tests.harness.outbound import World, world
 from tests.harness.schedules import comes_due
 from tests.harness.sending import accept, accept_set, accepted, message_id, request_of
+from tests.harness.stalled_settling import kept_outcomes, locked_heads
 from tests.mta.processes import process as mta_process
 
 
@@ -259,18 +256,6 @@ async def test_a_release_that_is_refused_forgets_its_content(around: World) -> N
     await until_forgotten(around, message)
 
 
-@contextlib.asynccontextmanager
-async def locked_heads(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Keep every account's head locked, so that no outcome can be committed."""
-    connection = await asyncpg.connect(url)
-    try:
-        async with connection.transaction():
-            await connection.execute("SELECT FROM account_heads FOR UPDATE")
-            yield connection
-    finally:
-        await connection.close()
-
-
 async def test_a_process_killed_between_the_250_and_settling_leaves_nothing_readable(
     here: World, tmp_path: Path
 ) -> None:
@@ -281,8 +266,7 @@ async def test_a_process_killed_between_the_250_and_settling_leaves_nothing_read
         message = await here.send("ann@peer.test", text=word, retainContent=False)
         async with locked_heads(str(here.settings.database_url)) as lock:
             await here.until(lambda: arrived(here, word) == 1)
-            await here.until(lambda: bool(list((tmp_path / "mta").glob(f"*{SUFFIX}"))))
-            await asyncio.sleep(0.5)  # the outcome is in the file now
+            await here.until(lambda: kept_outcomes(tmp_path) == 1)
             killed.send(signal.SIGKILL)
             await killed.ended()
             await lock.execute(

@@ -1,10 +1,9 @@
 """Outcomes that PostgreSQL cannot take outlive their process, and are settled before their shards change hands."""
 
 import asyncio
-import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import asyncpg
@@ -22,6 +21,7 @@ from mta.outbound.outcome_journal import OutcomeJournal
 from tests.harness.outbound import World
 from tests.harness.patience import PATIENCE_S
 from tests.harness.sending import DEFERRED, DELIVERED, Process, attempt_at, member, rows_of, settler_of
+from tests.harness.stalled_settling import kept_outcomes, locked_heads, outcome_files
 from tests.harness.stored_messages import sent, status
 from tests.mta.processes import process as mta_process
 
@@ -37,22 +37,6 @@ async def row_of(door: Process, pool: asyncpg.Pool, address: str) -> Row:
     _, message = await sent(door, address)
     [row] = await rows_of(pool, message)
     return row
-
-
-@contextlib.asynccontextmanager
-async def locked_heads(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Keep every account's head locked, so that no outcome can be committed."""
-    connection = await asyncpg.connect(url)
-    try:
-        async with connection.transaction():
-            await connection.execute("SELECT FROM account_heads FOR UPDATE")
-            yield connection
-    finally:
-        await connection.close()
-
-
-def files(folder: Path) -> list[Path]:
-    return list((folder / "mta").glob(f"*{SUFFIX}"))
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -143,17 +127,17 @@ async def test_outcomes_are_kept_while_they_cannot_be_settled_and_only_then(
     journal = OutcomeJournal(msgspec.structs.replace(settings, state=tmp_path), settler)
     keeping = asyncio.create_task(journal.run())
     await settler.settle(attempts[0])
-    assert files(tmp_path) == []
+    assert outcome_files(tmp_path) == []
 
     async with locked_heads(database_url):
         settling = [settler.settle(one) for one in attempts[1:]]
-        await until(lambda: bool(files(tmp_path)) and not journal.is_behind)
+        await until(lambda: bool(outcome_files(tmp_path)) and not journal.is_behind)
         settling.append(settler.settle(attempts[0]))
         assert journal.is_behind  # no delivery begins before this outcome is in the file
         await until(lambda: not journal.is_behind)
     assert await asyncio.gather(*settling) == [True, True, False]
 
-    await until(lambda: files(tmp_path) == [])
+    await until(lambda: outcome_files(tmp_path) == [])
     keeping.cancel()
 
 
@@ -171,19 +155,19 @@ async def test_a_full_file_gives_way_to_one_with_the_unsettled_outcomes_alone(
     async with locked_heads(database_url):
         settling = [settler.settle(one) for one in attempts]
         assert await journal._keep()
-        [full] = files(tmp_path)
+        [full] = outcome_files(tmp_path)
         size = full.stat().st_size
     await asyncio.gather(*settling)
     again = msgspec.structs.replace(attempts[0], row=msgspec.structs.replace(attempts[0].row, attempts=1))
     async with locked_heads(database_url):
         late = settler.settle(again)
         assert await journal._keep()
-        [fresh] = files(tmp_path)
+        [fresh] = outcome_files(tmp_path)
         assert fresh != full
         assert 0 < fresh.stat().st_size < size
     await late
     journal.clear()
-    assert files(tmp_path) == []
+    assert outcome_files(tmp_path) == []
 
 
 async def test_a_full_file_of_unsettled_outcomes_grows_no_further(
@@ -201,14 +185,14 @@ async def test_a_full_file_of_unsettled_outcomes_grows_no_further(
     keeping = asyncio.create_task(journal.run())
     async with locked_heads(database_url):
         settling = [settler.settle(attempts[0])]
-        await until(lambda: bool(files(tmp_path)) and not journal.is_behind)
-        size = files(tmp_path)[0].stat().st_size
+        await until(lambda: bool(outcome_files(tmp_path)) and not journal.is_behind)
+        size = outcome_files(tmp_path)[0].stat().st_size
         settling.append(settler.settle(attempts[1]))
         await asyncio.sleep(0.1)  # several tries
-        assert [file.stat().st_size for file in files(tmp_path)] == [size]
+        assert [file.stat().st_size for file in outcome_files(tmp_path)] == [size]
         assert journal.is_behind  # so that no delivery begins whose outcome could not be kept
     assert await asyncio.gather(*settling) == [True, True]
-    await until(lambda: files(tmp_path) == [])
+    await until(lambda: outcome_files(tmp_path) == [])
     keeping.cancel()
 
 
@@ -226,9 +210,7 @@ async def test_a_process_killed_while_settling_stalls_sends_nothing_twice(
         messages += await here.send_many(8, lambda number: f"reader{number}@peer.test")
         assert here.settings.database_url is not None
         async with locked_heads(here.settings.database_url) as lock:
-            await here.until(lambda: len(here.sink.messages) > 2)
-            await here.until(lambda: bool(files(tmp_path)))
-            await asyncio.sleep(0.5)  # what was on the wire is kept now
+            await here.until(lambda: kept_outcomes(tmp_path) == 8)
             killed.send(signal.SIGKILL)
             await killed.ended()
             await lock.execute(
@@ -239,7 +221,7 @@ async def test_a_process_killed_while_settling_stalls_sends_nothing_twice(
         for message in messages:
             await here.until_step(message, "delivered")
         await here.until_idle()
-        await here.until(lambda: files(tmp_path) == [])
+        await here.until(lambda: outcome_files(tmp_path) == [])
 
     arrived = [address for one in here.sink.messages for address in one.recipients]
     assert sorted(arrived) == sorted({"first@peer.test", *[f"reader{number}@peer.test" for number in range(8)]})
@@ -260,7 +242,7 @@ async def test_what_another_process_has_tried_since_is_left_out(here: World, tmp
 
     assert await status(here.pool, message) == "delivered"
     assert await here.steps(message) == ["accepted", "attempted", "delivered"]
-    assert files(tmp_path) == []
+    assert outcome_files(tmp_path) == []
 
 
 def key_of(settings: Settings) -> DerivedKey:

@@ -1,0 +1,41 @@
+"""Settling that stalls: outcomes that PostgreSQL cannot take, and the files that keep them meanwhile."""
+
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+
+from mta.outbound.journal_file import SUFFIX
+
+_LENGTH = struct.Struct(">I")  # before each record, after a first line
+
+
+@contextlib.asynccontextmanager
+async def locked_heads(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Keep every account's head locked, so that no outcome can be committed."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM account_heads FOR UPDATE")
+            yield connection
+    finally:
+        await connection.close()
+
+
+def outcome_files(folder: Path) -> list[Path]:
+    """Return the files of outcomes below the state's folder."""
+    return list((folder / "mta").glob(f"*{SUFFIX}"))
+
+
+def kept_outcomes(folder: Path) -> int:
+    """Return how many whole records those files hold; their processes may be writing."""
+    found = 0
+    for path in outcome_files(folder):
+        content = path.read_bytes()
+        at = content.find(b"\n") + 1
+        while at and at + _LENGTH.size <= len(content):
+            at += _LENGTH.size + _LENGTH.unpack_from(content, at)[0]
+            found += at <= len(content)
+    return found
