@@ -14,7 +14,10 @@ _LENGTH = struct.Struct(">I")  # before each record, after a first line
 
 @contextlib.asynccontextmanager
 async def locked_heads(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Keep every account's head locked, so that no outcome can be committed."""
+    """Keep every account's head locked, so that no outcome can be committed.
+
+    Lock them before a process starts that delivers: one that runs may settle before they are locked.
+    """
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
@@ -22,6 +25,15 @@ async def locked_heads(url: str) -> AsyncIterator[asyncpg.Connection]:
             yield connection
     finally:
         await connection.close()
+
+
+async def end_sessions(connection: asyncpg.Connection, process: str) -> None:
+    """End the sessions that a killed process left waiting, before what they wait for is free."""
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name LIKE $1",
+        f"waybill {process}%",
+    )
 
 
 def outcome_files(folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ from tests.harness.content_canaries import canary, dump, places, shows
 from tests.harness.outbound import World, world
 from tests.harness.schedules import comes_due
 from tests.harness.sending import accept, accept_set, accepted, message_id, request_of
-from tests.harness.stalled_settling import kept_outcomes, locked_heads
+from tests.harness.stalled_settling import end_sessions, kept_outcomes, locked_heads
 from tests.mta.processes import process as mta_process
 
 
@@ -260,21 +260,17 @@ async def test_a_process_killed_between_the_250_and_settling_leaves_nothing_read
     here: World, tmp_path: Path
 ) -> None:
     word = canary()
-    async with mta_process(here, tmp_path, state=tmp_path) as killed:
-        first = await here.send("first@peer.test")
-        await here.until_step(first, "delivered")
-        message = await here.send("ann@peer.test", text=word, retainContent=False)
-        async with locked_heads(str(here.settings.database_url)) as lock:
-            await here.until(lambda: arrived(here, word) == 1)
-            await here.until(lambda: kept_outcomes(tmp_path) == 1)
-            killed.send(signal.SIGKILL)
-            await killed.ended()
-            await lock.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
-                "AND application_name LIKE 'waybill mta-1%'"
-            )
-        stalled = await places(here.pool, here.redis, tmp_path, words=(word,))
-        kept = await keys(here, message)
+    message = await here.send("ann@peer.test", text=word, retainContent=False)
+    async with (
+        locked_heads(str(here.settings.database_url)) as lock,
+        mta_process(here, tmp_path, state=tmp_path) as killed,
+    ):
+        await here.until(lambda: kept_outcomes(tmp_path) == 1)
+        killed.send(signal.SIGKILL)
+        await killed.ended()
+        await end_sessions(lock, "mta-1")
+    stalled = await places(here.pool, here.redis, tmp_path, words=(word,))
+    kept = await keys(here, message)
     async with mta_process(here, tmp_path, name="mta-2", state=tmp_path):
         await here.until_step(message, "delivered")
         await until_forgotten(here, message)
@@ -285,10 +281,10 @@ async def test_a_process_killed_between_the_250_and_settling_leaves_nothing_read
 
 
 async def test_mail_that_a_crashed_process_had_in_hand_is_delivered_again_and_then_forgotten(here: World) -> None:
-    first = await here.live()
     word = canary()
     message = await here.send("ann@peer.test", text=word, retainContent=False)
     async with locked_heads(str(here.settings.database_url)):
+        first = await here.live()
         await here.until(lambda: arrived(here, word) == 1)
         await first.crash()
         here.mtas.remove(first)
