@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -42,15 +43,17 @@ async def owns(here: World, mta: Mta, count: int, timeout_s: float = PATIENCE_S)
 
 
 async def test_a_fenced_engine_writes_no_content(here: World) -> None:
-    here.sink.script("RCPT", delay_s=2.0, times=1)
+    answer_s = 5.0  # longer than a busy machine takes to notice the fence
+    here.sink.script("RCPT", delay_s=answer_s, times=1)
     message = await here.send("ann@peer.test")
-    mta = await here.mta()
+    mta = await here.mta(reply_timeout_s=PATIENCE_S)
     await here.until(lambda: any(line.startswith("RCPT") for line in here.sink.commands))
+    asked = time.monotonic()
+    before = mta.member.id
     await here.pool.execute("DELETE FROM shard_members")
     await here.pool.execute("UPDATE shard_owners SET owner = NULL")
-    before = mta.member.id
     await here.until(lambda: mta.member.id != before)
-    await asyncio.sleep(2.0)  # the answer to RCPT comes meanwhile, and with it the leave to send
+    await asyncio.sleep(asked + answer_s - time.monotonic())  # then the answer to RCPT comes, and the leave to send
 
     await here.until_idle()
     assert here.sink.connections == 2
@@ -64,6 +67,7 @@ async def test_rows_that_were_loaded_before_a_fence_are_not_taken_after_it(
     """Even if the engine has the shard again: another owner may have delivered them."""
     await here.send("ann@peer.test")
     late: list[str] = []
+    fenced = asyncio.Event()
 
     def slow(load: Callable[..., Awaitable[list[Row]]]) -> Callable[..., Awaitable[list[Row]]]:
         async def loaded(*wanted: Any) -> list[Row]:
@@ -75,6 +79,7 @@ async def test_rows_that_were_loaded_before_a_fence_are_not_taken_after_it(
                 await here.pool.execute("DELETE FROM shard_members")
                 await here.pool.execute("UPDATE shard_owners SET owner = NULL")
                 await here.until(lambda: mta.member.id != before and rows[0].shard in mta.ownership.shards)
+                fenced.set()
             return rows
 
         return loaded
@@ -82,7 +87,7 @@ async def test_rows_that_were_loaded_before_a_fence_are_not_taken_after_it(
     monkeypatch.setattr(queue, "load", slow(queue.load))
     monkeypatch.setattr(queue, "load_hinted", slow(queue.load_hinted))
     mta = await here.mta()
-    await here.until(lambda: late != [] and len(mta.member.owned) > 0)
+    await asyncio.wait_for(fenced.wait(), PATIENCE_S)
     await here.send("bob@peer.test")
     await here.until(lambda: here.sink.count > 0)
     await here.until_idle()
