@@ -147,6 +147,18 @@ def test_a_text_that_is_no_token_is_refused(token: str) -> None:
         rules.check_token(KEY, token, uuid4(), uuid4(), b"d" * 16, AT)
 
 
+def test_another_spelling_of_a_token_is_refused() -> None:
+    account, key, digest = uuid4(), uuid4(), b"d" * 16
+    token = rules.token_of(KEY, account, key, digest, AT)[0]
+    padded = f"{token[:9]}!!!!{token[9:]}"
+    last = token[:-1] + chr(ord(token[-1]) + 1)  # in the two bits that belong to no octet
+
+    for other in (padded, last):
+        assert urlsafe_b64decode(other + "=") == urlsafe_b64decode(token + "=")
+        with pytest.raises(Refusal, match="not of a dry run"):
+            rules.check_token(KEY, other, account, key, digest, AT)
+
+
 # sends -----------------------------------------------------------------------------------------
 
 
@@ -173,6 +185,21 @@ async def test_a_send_without_or_with_the_token_of_other_content_is_refused(api:
     assert (bare.status, bare.error["type"]) == (403, "forbidden")
     assert (other.status, other.error["field"]) == (400, "token")
     assert await messages(api, account) == []
+
+
+async def test_a_token_sends_once_whatever_the_idempotency_key(api: Api, account: TestAccount) -> None:
+    token = (await ask(api, account.token, email(account), dryRun=True)).json["token"]
+    keyed = (await ask(api, account.token, email(account, idempotencyKey="one"), dryRun=True)).json["token"]
+
+    others = [
+        await ask(api, account.token, email(account, idempotencyKey=key), token=given)
+        for key, given in (("one", token), ("two", keyed))
+    ]
+    sent = [await ask(api, account.token, email(account, idempotencyKey="one"), token=keyed) for _ in range(2)]
+
+    assert {(one.status, one.error["field"]) for one in others} == {(400, "token")}
+    assert [one.status for one in sent] == [202, 200]
+    assert len(await messages(api, account)) == 1
 
 
 async def test_a_token_of_one_account_is_refused_for_another(
@@ -294,6 +321,59 @@ async def test_an_interrupted_approval_is_taken_up_again(
 
     assert (await api.post(f"/v1/agent-sends/{send}/approve", person=person)).json["state"] == "sent"
     assert len(await messages(api, account)) == 1
+
+
+async def test_an_interrupted_approval_ends_with_the_time_to_decide(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+    send = (await ask(api, key, email(account))).json["id"]
+    await pool.execute(
+        "UPDATE agent_sends SET state = 'approved', expires_at = now() - interval '1 s' WHERE account_id = $1",
+        account.id,
+    )
+
+    late = await api.post(f"/v1/agent-sends/{send}/approve", person=person)
+    await jobs.look_after(pool)
+
+    assert (late.status, late.error["state"]) == (409, "approved")
+    assert await pool.fetchval("SELECT sealed_email FROM agent_sends WHERE account_id = $1", account.id) is None
+
+
+async def test_a_refusal_leaves_the_approval_of_another_person(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+    send = (await ask(api, key, email(account))).json["id"]
+    await pool.execute(
+        "UPDATE agent_sends SET state = 'approved', decided_by = $2, decided_at = now() WHERE account_id = $1",
+        account.id,
+        uuid4(),
+    )
+    await api.post("/v1/suppressions", account.token, {"address": "ann@example.com"})
+
+    refused = await api.post(f"/v1/agent-sends/{send}/approve", person=person)
+
+    assert (refused.status, refused.error["type"]) == (422, "suppressed")
+    assert (await api.get(f"/v1/agent-sends/{send}", person=person)).json["state"] == "approved"
+
+
+async def test_what_a_revoked_key_asked_for_can_only_be_declined(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+    send = (await ask(api, key, email(account))).json["id"]
+    await pool.execute(
+        "UPDATE api_keys SET revoked_at = now() WHERE account_id = $1 AND agent_approval = 'required'", account.id
+    )
+
+    refused = await api.post(f"/v1/agent-sends/{send}/approve", person=person)
+    shown = (await api.get(f"/v1/agent-sends/{send}", person=person)).json
+    declined = await api.post(f"/v1/agent-sends/{send}/decline", person=person)
+
+    assert (refused.status, refused.error["type"], shown["error"]["type"]) == (409, "invalid_state", "invalid_state")
+    assert (shown["state"], declined.json["state"]) == ("pending", "declined")
+    assert await messages(api, account) == []
 
 
 async def test_a_refused_approval_lets_the_send_wait(

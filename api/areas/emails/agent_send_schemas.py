@@ -57,7 +57,10 @@ class AgentSendsQuery(PageQuery, kw_only=True, forbid_unknown_fields=True):
 
 
 class AgentSend(Struct, rename="camel", kw_only=True):
-    """A send that a person decides on. `approved`: its sending was interrupted; approving it again sends it, once."""
+    """A send that a person decides on.
+
+    `approved`: its sending was interrupted. Until `expiresAt`, approving it again sends it, once.
+    """
 
     id: str
     state: AgentSendState

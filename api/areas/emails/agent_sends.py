@@ -52,7 +52,7 @@ async def access(call: Call) -> AgentAccess:
 async def send(call: Call, body: AgentSendRequest) -> AgentSendReply:
     """Send an email of an agent, or show what would be sent, as the policy of the key says."""
     caller, at = _key(call), clock.now()
-    digest = request_digest(structs.replace(body.email, idempotency_key=None))
+    digest = request_digest(body.email)
     origin = Origin(caller.account_id, "api", _without_approval(caller.reach))
     if body.dry_run:
         return await _shown(call, body.email, digest, origin, at)
@@ -84,6 +84,7 @@ async def read_send(call: Call) -> AgentSendDetail:
     if email is not None and detail.state in ("pending", "approved"):
         keyed = structs.replace(email, idempotency_key=None)
         (found,) = await foreseen(call, [keyed], Origin(call.account_id, "api"))
+        found = await service.refusal_of_key(call.services.pool, call.account_id, row) or found
         if isinstance(found, Refusal):
             detail.error = found.envelope(call.request.context.docs)["error"]
         else:

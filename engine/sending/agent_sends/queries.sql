@@ -35,23 +35,30 @@ RETURNING :shown;
 
 -- name: claim_agent_send
 -- Mark send $2 of account $1 approved by person $3 at $4. One that is approved, but not sent, keeps its person: an approval
--- that a crash ended is taken up again.
+-- that a crash ended is taken up again, while its idempotency key is sure to be known.
 UPDATE agent_sends
 SET state = 'approved', decided_by = CASE WHEN state = 'approved' THEN decided_by ELSE $3 END,
     decided_at = CASE WHEN state = 'approved' THEN decided_at ELSE $4 END
 WHERE account_id = $1 AND id = $2
-  AND (state = 'approved' OR (state = 'pending' AND expires_at > $4))
+  AND state IN ('pending', 'approved') AND expires_at > $4
 RETURNING :shown;
 
 -- name: release_agent_send
--- Let send $2 of account $1 wait again, as its approval was refused.
+-- Let send $2 of account $1 wait again, as its approval by person $3 at $4 was refused; an earlier one stays.
 UPDATE agent_sends SET state = 'pending', decided_by = NULL, decided_at = NULL
-WHERE account_id = $1 AND id = $2 AND state = 'approved';
+WHERE account_id = $1 AND id = $2 AND state = 'approved' AND decided_by = $3 AND decided_at = $4;
+
+-- name: key_is_revoked
+-- Return a row if key $2 of account $1 was revoked.
+SELECT FROM api_keys WHERE account_id = $1 AND id = $2 AND revoked_at IS NOT NULL;
 
 -- name: finish_agent_send
--- Mark the approved send $2 of account $1 as sent with message $3; returns no row if it was marked before.
-UPDATE agent_sends SET state = 'sent', message_id = $3, sealed_email = NULL
-WHERE account_id = $1 AND id = $2 AND state = 'approved' RETURNING :shown;
+-- Mark send $2 of account $1, which person $4 approved at $5, as sent with message $3; returns no row if it was marked
+-- before. It may wait again, where another approval was refused meanwhile.
+UPDATE agent_sends
+SET state = 'sent', message_id = $3, sealed_email = NULL, decided_by = coalesce(decided_by, $4),
+    decided_at = coalesce(decided_at, $5)
+WHERE account_id = $1 AND id = $2 AND state IN ('pending', 'approved') RETURNING :shown;
 
 -- name: decline_agent_send
 -- Decline the pending send $2 of account $1 by person $3 at $4.
@@ -59,9 +66,9 @@ UPDATE agent_sends SET state = 'declined', decided_by = $3, decided_at = $4, sea
 WHERE account_id = $1 AND id = $2 AND state = 'pending' AND expires_at > $4 RETURNING :shown;
 
 -- name: forget_expired
--- Delete the emails of at most $2 sends that expired undecided before $1.
+-- Delete the emails of at most $2 sends that were not sent before they expired at $1.
 UPDATE agent_sends SET sealed_email = NULL
-WHERE id IN (SELECT id FROM agent_sends WHERE expires_at <= $1 AND state = 'pending' AND sealed_email IS NOT NULL LIMIT $2);
+WHERE id IN (SELECT id FROM agent_sends WHERE expires_at <= $1 AND sealed_email IS NOT NULL LIMIT $2);
 
 -- name: purge_agent_sends
 -- Delete at most $2 sends whose time to decide ended before $1.

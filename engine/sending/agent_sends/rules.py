@@ -40,7 +40,7 @@ def token_of(key: DerivedKey, account: UUID, api_key: UUID, digest: bytes, at: d
     ends = (at + TOKEN_LIFE).replace(microsecond=0)
     stamp = int(ends.timestamp()).to_bytes(_TIME_BYTES, "big")
     mac = hmac_sha256(key, _confirmed(stamp, account, api_key, digest))[:_MAC_BYTES]
-    return urlsafe_b64encode(stamp + mac).rstrip(b"=").decode(), ends
+    return _written(stamp + mac), ends
 
 
 def check_token(key: DerivedKey, token: str | None, account: UUID, api_key: UUID, digest: bytes, at: datetime) -> None:
@@ -53,6 +53,8 @@ def check_token(key: DerivedKey, token: str | None, account: UUID, api_key: UUID
     try:
         octets = urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except (Error, ValueError):
+        octets = b""
+    if _written(octets) != token:  # decoding ignores other characters: a token in another spelling would send again
         octets = b""
     stamp, mac = octets[:_TIME_BYTES], octets[_TIME_BYTES:]
     if len(mac) != _MAC_BYTES or not is_mac(key, _confirmed(stamp, account, api_key, digest), mac):
@@ -81,6 +83,10 @@ def state_of(row: AgentSendRow, at: datetime) -> AgentSendState:
     if row.state == "pending" and row.expires_at <= at:
         return "expired"
     return row.state  # type: ignore[return-value]  # the table's CHECK has the same states
+
+
+def _written(octets: bytes) -> str:
+    return urlsafe_b64encode(octets).rstrip(b"=").decode()
 
 
 def _confirmed(stamp: bytes, account: UUID, api_key: UUID, digest: bytes) -> bytes:

@@ -57,17 +57,18 @@ async def approve(
     """Send an email that waits for approval; return it with its message.
 
     A crash between the approval and the send leaves it approved: approving it again sends it, once. A refusal of the
-    send lets it wait again.
+    send lets it wait again, unless it may have gone out: no answer of the database, or an approval at the same time.
     """
-    row = await _claimed(pool, account, send, user, at)
+    row = await store.CLAIM.first(pool, account, send, user, at) or await _undecidable(pool, account, send, at)
     try:
-        accepted = await _accepted(acceptor, account, row, pepper)
-    except Refusal:
-        await store.RELEASE.execute(pool, account, send)
+        accepted = await _accepted(pool, acceptor, account, row, pepper)
+    except Refusal as refusal:
+        if refusal.kind is not ErrorType.UNAVAILABLE:
+            await store.RELEASE.execute(pool, account, send, user, at)
         raise
     message = ids.parse_id(ids.Kind.MESSAGE, accepted.id)
     async with pool.acquire() as connection, connection.transaction():
-        finished = await store.FINISH.first(connection, account, send, message)
+        finished = await store.FINISH.first(connection, account, send, message, user, at)
         if finished is not None:
             actor = ids.format_id(ids.Kind.USER, finished.decided_by or user)
             await _record(connection, account, AccountEvent.AGENT_SEND_APPROVED, finished, actor)
@@ -95,10 +96,6 @@ def email_of(row: AgentSendRow, pepper: Pepper) -> SendRequest | None:
         return None
 
 
-async def _claimed(pool: asyncpg.Pool, account: UUID, send: UUID, user: UUID, at: datetime) -> AgentSendRow:
-    return await store.CLAIM.first(pool, account, send, user, at) or await _undecidable(pool, account, send, at)
-
-
 async def _undecidable(pool: asyncpg.Pool, account: UUID, send: UUID, at: datetime) -> AgentSendRow:
     """Raise the 404 for an unknown send, and the 409 for one that is decided or expired."""
     row = existing(await store.READ.first(pool, account, send, None), WHAT)
@@ -106,7 +103,19 @@ async def _undecidable(pool: asyncpg.Pool, account: UUID, send: UUID, at: dateti
     raise Refusal(ErrorType.INVALID_STATE, f"This send is {state}; only a pending one can be decided.", state=state)
 
 
-async def _accepted(acceptor: Acceptor, account: UUID, row: AgentSendRow, pepper: Pepper) -> Accepted:
+async def refusal_of_key(pool: asyncpg.Pool, account: UUID, row: AgentSendRow) -> Refusal | None:
+    """Return the refusal of a send whose key was revoked since: what it asked for is not to be trusted any more."""
+    if not await store.REVOKED.records(pool, account, row.key_id):
+        return None
+    return Refusal(ErrorType.INVALID_STATE, "The API key that asked was revoked. Decline this send.", state=row.state)
+
+
+async def _accepted(
+    pool: asyncpg.Pool, acceptor: Acceptor, account: UUID, row: AgentSendRow, pepper: Pepper
+) -> Accepted:
+    refusal = await refusal_of_key(pool, account, row)
+    if refusal is not None:
+        raise refusal
     email = email_of(row, pepper)
     if email is None:
         raise Refusal(

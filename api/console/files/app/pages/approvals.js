@@ -38,11 +38,12 @@ export function Approval({ id }) {
   const { data, error, reload } = useCall("GET /v1/agent-sends/{id}", { path: { id } });
   const [asked, ask] = useState(null);
   const back = ["/approvals", "Approvals"];
+  const open = data && Date.parse(data.expiresAt) > Date.now();
   if (error && !data) return html`<${PageHead} title="Approval" back=${back} /><${ErrorNote} error=${error} retry=${reload} />`;
   if (!data) return html`<${PageHead} title="Approval" back=${back} /><${Skeleton} />`;
   const actions = [
     data.state === "pending" && html`<${Button} danger role="member" onClick=${() => ask("decline")}>Decline<//>`,
-    ["pending", "approved"].includes(data.state) && html`<${Button} kind="primary" role="member" onClick=${() => ask("approve")}>Approve and send<//>`,
+    open && ["pending", "approved"].includes(data.state) && html`<${Button} kind="primary" role="member" onClick=${() => ask("approve")}>Approve and send<//>`,
   ];
   const close = (done) => {
     ask(null);
@@ -50,7 +51,7 @@ export function Approval({ id }) {
   };
   return html`<${PageHead} title=${data.subject || "No subject"} chip=${html`<${StateChip} state=${data.state} />`} back=${back} actions=${actions} />
     <div class="stack">${data.error && html`<${Notice} tone="warn" title="It can't be sent now:">${data.error.message}<//>`}
-      ${data.state === "approved" && html`<${Notice} tone="warn">It was approved, but its sending was interrupted. Approve it again: it is sent once.<//>`}
+      ${data.state === "approved" && html`<${Notice} tone="warn">It was approved, but its sending was interrupted. ${open ? "Approve it again: it is sent once." : "Look for it in the messages before the agent asks again."}<//>`}
       <${Card} title="Email"><${Facts} items=${facts(data)} /><//>
       ${data.message && html`<${Content} message=${data.message} />`}</div>
     ${asked && html`<${Decision} kind=${asked} send=${data} onClose=${close} />`}`;
