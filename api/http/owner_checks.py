@@ -1,16 +1,18 @@
 """Hide objects of other domains and streams from API keys that are limited to some.
 
 The dispatcher calls one of these checks before the handler of an operation with an id in its path
-(`Operation.owner_check`), for limited keys only: all other requests pay nothing. Each raises the 404 of an unknown id.
+(`Operation.owner_check`), for limited keys only: all other requests pay nothing. Each raises the 404 of an unknown id;
+those of schedules also the 403 for what the key's rules for agents forbid.
 """
 
 from uuid import UUID
 
 from api.http.operation import Call
 from engine.audience.broadcasts import store as broadcasts
-from engine.base.errors import not_found
+from engine.base.errors import ErrorType, Refusal, not_found
 from engine.codes.verifications import store as verifications
 from engine.events.webhooks import store as webhooks
+from engine.mail.address import canonical
 from engine.people.api_keys.rules import KeyRestrictions
 from engine.sending.domains import store as domains
 from engine.sending.messages import store as messages
@@ -33,6 +35,24 @@ async def message(call: Call, reach: KeyRestrictions) -> None:
     """Raise the 404 unless the path names a message from a domain and on a stream of the key."""
     if not await _covers_message(call, reach, call.id):
         raise not_found("message")
+
+
+async def cancellation(call: Call, reach: KeyRestrictions) -> None:
+    """Raise as `message` does, and the 403 for a message to a recipient that the key does not allow."""
+    await message(call, reach)
+    if reach.recipients is not None:
+        found = await messages.ADDRESSES.records(call.services.pool, call.account_id, call.id)
+        reach.check_recipients(canonical(one["address"]) for one in found)
+
+
+async def rescheduling(call: Call, reach: KeyRestrictions) -> None:
+    """Raise as `cancellation` does, and the 403 for a key whose sends a person approves."""
+    await cancellation(call, reach)
+    if reach.needs_approval:
+        raise Refusal(
+            ErrorType.FORBIDDEN,
+            "A person approves when this API key sends. Cancel the email, then ask with POST /v1/agent-sends.",
+        )
 
 
 async def verification(call: Call, reach: KeyRestrictions) -> None:

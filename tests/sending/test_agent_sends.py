@@ -9,6 +9,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from engine.base import clock
 from engine.base.errors import Refusal
 from engine.base.secrets import Pepper, derived
 from engine.people.api_keys.agent_policy import AgentPolicy, checked_policy
@@ -239,6 +240,40 @@ async def test_resending_is_bound_to_the_listed_recipients(api: Api, account: Te
     answer = await api.post(f"/v1/messages/{first}/resend", key, {})
 
     assert (answer.status, answer.error["type"]) == (403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    ("recipients", "approval", "to", "moves", "cancels"),
+    [
+        (("@example.com",), "none", "ann@example.com", True, True),
+        (("@example.com",), "none", "eve@elsewhere.test", False, False),
+        ((), "required", "eve@elsewhere.test", False, True),
+        (("@example.com",), "required", "eve@elsewhere.test", False, False),
+    ],
+)
+async def test_the_policy_of_a_key_holds_for_scheduled_messages(
+    api: Api, account: TestAccount, pool: asyncpg.Pool, recipients: tuple[str, ...], approval: str, to: str,
+    moves: bool, cancels: bool,
+) -> None:  # fmt: skip
+    key = await listed(pool, account, *recipients, approval=approval)
+    at, sooner = [clock.iso(clock.now() + timedelta(hours=hours)) for hours in (6, 1)]
+    ways = {
+        "/v1/emails/{id}/schedule": ("DELETE", "/v1/emails/{id}/schedule", "scheduledAt", 403),
+        "/v1/compat/resend/emails/{id}": (
+            "POST",
+            "/v1/compat/resend/emails/{id}/cancel",
+            "scheduled_at",
+            401,
+        ),  # as Resend
+    }
+    for path, (cancel, end, field, refused) in ways.items():
+        mail = email(account, to=to, scheduledAt=at)
+        sent = (await api.post("/v1/emails", account.token, mail)).json["id"]
+
+        moved = await api.patch(path.format(id=sent), key, {field: sooner})
+        canceled = await api.request(cancel, end.format(id=sent), token=key)
+
+        assert (moved.status, canceled.status) == (200 if moves else refused, 200 if cancels else refused), path
 
 
 async def test_a_refused_email_is_refused_at_the_dry_run(api: Api, account: TestAccount) -> None:

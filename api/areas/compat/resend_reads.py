@@ -18,7 +18,7 @@ from api.areas.compat.read_schemas import (
     ResendRecord,
 )
 from api.http import owner_checks
-from api.http.operation import Area, Call, LimitedKeys, Operation
+from api.http.operation import Area, Call, LimitedKeys, Operation, OwnerCheck
 from api.http.path_ids import cursor_id
 from engine.base import clock, ids
 from engine.base.errors import ErrorType, Refusal, invalid, not_found
@@ -170,11 +170,18 @@ _DOMAINS: Final = Area(
 
 
 def _operation(
-    method: str, path: str, handler: Any, summary: str, area: Area, *refusals: ErrorType, lagging: bool = False
+    method: str,
+    path: str,
+    handler: Any,
+    summary: str,
+    area: Area,
+    *refusals: ErrorType,
+    lagging: bool = False,
+    owner_check: OwnerCheck | None = None,
 ) -> Operation:
     return Operation(
         method, f"{RESEND_PATH}{path}", handler, summary, area, note=_NOTE, errors=RESEND_ERRORS, refusals=refusals,
-        lagging=lagging,
+        lagging=lagging, owner_check=owner_check,
     )  # fmt: skip
 
 
@@ -187,10 +194,12 @@ OPERATIONS = (
         "PATCH", "/emails/{id}", change_message,
         "Give a scheduled message another time as Resend's `PATCH /emails/{id}`", _SENT,
         ErrorType.INVALID_STATE, ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED,
+        owner_check=owner_checks.rescheduling,
     ),
     _operation(
         "POST", "/emails/{id}/cancel", cancel_message,
         "Cancel a scheduled message as Resend's `POST /emails/{id}/cancel`", _SENT, ErrorType.INVALID_STATE,
+        owner_check=owner_checks.cancellation,
     ),
     _operation("GET", "/domains", list_domains, "List domains in the form of Resend's `GET /domains`", _DOMAINS),
     _operation(

@@ -205,6 +205,7 @@ OPERATIONS = (
         move,
         "Give a scheduled email another time",
         _KEYS,
+        owner_check=owner_checks.rescheduling,
         refusals=(ErrorType.INVALID_STATE, ErrorType.DAILY_LIMIT_REACHED, ErrorType.MONTHLY_LIMIT_REACHED),
     ),
     Operation(
@@ -213,6 +214,7 @@ OPERATIONS = (
         cancel,
         "Cancel a scheduled email",
         _KEYS,
+        owner_check=owner_checks.cancellation,
         refusals=(ErrorType.INVALID_STATE,),
     ),
 )

@@ -155,6 +155,10 @@ FROM messages m WHERE m.account_id = $1 AND m.id = $2;
 -- Read domain and stream of message $2 of account $1.
 SELECT from_domain, stream FROM messages WHERE account_id = $1 AND id = $2;
 
+-- name: addresses_of
+-- List the addresses of the recipients of message $2 of account $1.
+SELECT address FROM recipients WHERE account_id = $1 AND message_id = $2 ORDER BY n;
+
 -- name: read_files
 -- Read the attachments of message $2 of account $1, its size, and whether it forgets its content.
 SELECT attachments, size_bytes, content_hours IS NOT NULL AS forgets FROM messages WHERE account_id = $1 AND id = $2;

@@ -46,6 +46,7 @@ _ENTRIES: Final = {
 }
 _OWNS_BROADCAST = _SQL.command("owns_broadcast")
 OWNER: Final = _SQL.rows("read_owner", MessageOwner)
+ADDRESSES: Final = _SQL.command("addresses_of")
 _READ = _SQL.rows("read_message", MessageWithWaybill)
 _FILES = _SQL.rows("read_files", FilesRow)
 _BODY = _SQL.rows("read_body", BodyRow)
