@@ -6,8 +6,8 @@ All times are known by then, so that nothing is kept open while a delivery waits
 """
 
 from datetime import datetime, timedelta
-from itertools import pairwise
-from typing import Final
+from itertools import accumulate
+from typing import Final, Self
 
 from msgspec import Struct
 
@@ -32,6 +32,11 @@ class DeliveryMoments(Struct, frozen=True):
     began: datetime
     ended: datetime
 
+    @classmethod
+    def in_order(cls, *moments: datetime) -> Self:
+        """Return moments that two clocks told, and which may overlap by milliseconds, none after the last."""
+        return cls(*[min(one, moments[-1]) for one in accumulate(moments, max)])
+
 
 def times_of(delivery: ActiveDelivery, attempt: DeliveryAttempt) -> DeliveryMoments:
     """Return the moments of a delivery whose attempt has just ended."""
@@ -39,10 +44,7 @@ def times_of(delivery: ActiveDelivery, attempt: DeliveryAttempt) -> DeliveryMome
     ended = attempt.ended_at
     taken = ended - timedelta(seconds=taken_s)
     routed = attempt.started_at if lined_up_s is None else ended - timedelta(seconds=lined_up_s)
-    moments = [_due(attempt), taken, routed, attempt.started_at, ended]
-    for place, (before, after) in enumerate(pairwise(moments)):  # wall clock and monotonic one differ by milliseconds
-        moments[place + 1] = min(max(before, after), max(before, ended))
-    return DeliveryMoments(*moments)
+    return DeliveryMoments.in_order(_due(attempt), taken, routed, attempt.started_at, ended)
 
 
 def settled(tracer: Tracer, attempt: DeliveryAttempt, times: DeliveryMoments, committed: datetime) -> None:
