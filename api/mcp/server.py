@@ -85,7 +85,7 @@ def _described(tool: Tool, access: dict[str, Any]) -> types.Tool:
         input_schema=tool.schema,
         annotations=types.ToolAnnotations(
             read_only_hint=not tool.changes,
-            destructive_hint=tool.destroys,
+            destructive_hint=tool.changes,
             idempotent_hint=True,
             open_world_hint=tool.name == "send_email",
         ),

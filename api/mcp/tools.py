@@ -22,7 +22,7 @@ _WEBHOOKS: Final = ("webhooks:read",)
 _ANALYTICS: Final = ("analytics:read",)
 
 
-class Tool(Struct, frozen=True, dict=True, kw_only=True):
+class Tool(Struct, frozen=True, dict=True):
     """A tool: `run` gets its decoded arguments and returns its result, or raises CallRefused."""
 
     name: str
@@ -31,8 +31,7 @@ class Tool(Struct, frozen=True, dict=True, kw_only=True):
     arguments: type[Arguments]
     run: Run
     scopes: tuple[str, ...] = ()  # the key has one of them; none: any key
-    changes: bool = False
-    destroys: bool = False  # cannot be undone
+    changes: bool = False  # what cannot be undone
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -95,7 +94,7 @@ async def _check_suppression(api: Api, arguments: given.CheckSuppression) -> Any
         if error.status != 404:
             raise
         return {"address": arguments.address, "suppressed": False}
-    return found | {"suppressed": True}
+    return {"suppressed": True} | untrusted(found)  # the detail may be the reply of a server
 
 
 async def _template(api: Api, arguments: given.GetTemplate) -> Any:
@@ -115,21 +114,9 @@ async def _send(api: Api, arguments: given.SendEmail) -> Any:
     return preview_of(await api.post("/v1/agent-sends", {"email": email, **order}))
 
 
-async def _cancel(api: Api, arguments: given.CancelMessage) -> Any:
-    return await api.delete(path_of("/v1/emails/{id}/schedule", {"id": arguments.id}))
-
-
 async def _approval(api: Api, arguments: given.GetApproval) -> Any:
     found: dict[str, Any] = await api.get(path_of("/v1/agent-sends/{id}", {"id": arguments.id}))
     return {name: value for name, value in found.items() if name != "message"}
-
-
-async def _page(api: Api, arguments: given.ReadDocs) -> Any:
-    return await page(api, arguments.page)
-
-
-async def _explain(api: Api, arguments: given.ExplainError) -> Any:
-    return await error_text(api, arguments.type)
 
 
 def _docs_tool() -> Run:
@@ -149,182 +136,116 @@ def _fields(arguments: Arguments) -> dict[str, Any]:
 
 _ALL: Final = (
     Tool(
-        name="search_messages",
-        title="Search sent messages",
-        description="List sent messages, newest first, with their status and recipients. Filters are combined.",
-        arguments=given.SearchMessages,
-        run=_read("/v1/messages", of_others=True),
-        scopes=_MESSAGES,
+        "search_messages", "Search sent messages",
+        "List sent messages, newest first, with their status and recipients. Filters are combined.",
+        given.SearchMessages, _read("/v1/messages", of_others=True), _MESSAGES,
     ),
     Tool(
-        name="get_message",
-        title="Read a sent message",
-        description="Read a sent message with its waybill: every event with the receiving server's replies, why it"
-        " waited, the forecast of what is still under way, and its text.",
-        arguments=given.GetMessage,
-        run=_read_mail("/v1/messages/{id}"),
-        scopes=_MESSAGES,
+        "get_message", "Read a sent message",
+        "Read a sent message with its waybill: every event with the receiving server's replies, why it waited, the"
+        " forecast of what is still under way, and its text.",
+        given.GetMessage, _read_mail("/v1/messages/{id}"), _MESSAGES,
     ),
     Tool(
-        name="search_received",
-        title="Search received mail",
-        description="List received messages, newest first, with sender, subject and the beginning of the text.",
-        arguments=given.SearchReceived,
-        run=_read("/v1/inbound/messages", of_others=True),
-        scopes=_RECEIVED,
+        "search_received", "Search received mail",
+        "List received messages, newest first, with sender, subject and the beginning of the text.",
+        given.SearchReceived, _read("/v1/inbound/messages", of_others=True), _RECEIVED,
     ),
     Tool(
-        name="get_received",
-        title="Read a received message",
-        description="Read a received message with its text and the results of SPF, DKIM and DMARC.",
-        arguments=given.GetReceived,
-        run=_read_mail("/v1/inbound/messages/{id}"),
-        scopes=_RECEIVED,
+        "get_received", "Read a received message",
+        "Read a received message with its text and the results of SPF, DKIM and DMARC.",
+        given.GetReceived, _read_mail("/v1/inbound/messages/{id}"), _RECEIVED,
     ),
     Tool(
-        name="list_domains",
-        title="List sending domains",
-        description="List the sending domains with their status; only a verified one can send.",
-        arguments=given.ListDomains,
-        run=_read("/v1/domains"),
-        scopes=("domains:read",),
+        "list_domains", "List sending domains",
+        "List the sending domains with their status; only a verified one can send.",
+        given.ListDomains, _read("/v1/domains", of_others=True), ("domains:read",),
     ),
     Tool(
-        name="get_domain_dns",
-        title="Read the DNS records of a domain",
-        description="Read the DNS records that a domain needs, each with what the last look-up found.",
-        arguments=given.GetDomain,
-        run=_read("/v1/domains/{id}/setup"),
-        scopes=("domains:read",),
+        "get_domain_dns", "Read the DNS records of a domain",
+        "Read the DNS records that a domain needs, each with what the last look-up found.",
+        given.GetDomain, _read("/v1/domains/{id}/setup", of_others=True), ("domains:read",),
     ),
     Tool(
-        name="check_suppression",
-        title="Check whether an address is suppressed",
-        description="Tell whether mail to an address is refused because of a bounce, a complaint or an opt-out.",
-        arguments=given.CheckSuppression,
-        run=_check_suppression,
-        scopes=("suppressions:read",),
+        "check_suppression", "Check whether an address is suppressed",
+        "Tell whether mail to an address is refused because of a bounce, a complaint or an opt-out.",
+        given.CheckSuppression, _check_suppression, ("suppressions:read",),
     ),
     Tool(
-        name="get_statistics",
-        title="Count messages",
-        description="Count sent messages by day or hour and by status.",
-        arguments=given.GetStatistics,
-        run=_read("/v1/stats/messages"),
-        scopes=_MESSAGES,
+        "get_statistics", "Count messages",
+        "Count sent messages by day or hour and by status.",
+        given.GetStatistics, _read("/v1/stats/messages"), _MESSAGES,
     ),
     Tool(
-        name="get_deliverability",
-        title="Read delivery rates",
-        description="Read delivery rates and times to the inbox, by the recipients' domain or by tag.",
-        arguments=given.GetDeliverability,
-        run=_read("/v1/analytics/delivery"),
-        scopes=_ANALYTICS,
+        "get_deliverability", "Read delivery rates",
+        "Read delivery rates and times to the inbox, by the recipients' domain or by tag.",
+        given.GetDeliverability, _read("/v1/analytics/delivery"), _ANALYTICS,
     ),
     Tool(
-        name="get_receivers",
-        title="Forecast delivery by receiver",
-        description="Read how mail providers treat mail now, and when mail to them will probably arrive.",
-        arguments=given.GetReceivers,
-        run=_read("/v1/receivers"),
-        scopes=_ANALYTICS,
+        "get_receivers", "Forecast delivery by receiver",
+        "Read how mail providers treat mail now, and when mail to them will probably arrive.",
+        given.GetReceivers, _read("/v1/receivers"), _ANALYTICS,
     ),
     Tool(
-        name="list_templates",
-        title="List templates",
-        description="List the templates of emails.",
-        arguments=given.ListTemplates,
-        run=_read("/v1/templates"),
-        scopes=_TEMPLATES,
+        "list_templates", "List templates",
+        "List the templates of emails.",
+        given.ListTemplates, _read("/v1/templates"), _TEMPLATES,
     ),
     Tool(
-        name="get_template",
-        title="Read a template",
-        description="Read a template: its content, and the variables that it needs.",
-        arguments=given.GetTemplate,
-        run=_template,
-        scopes=_TEMPLATES,
+        "get_template", "Read a template",
+        "Read a template: its content, and the variables that it needs.",
+        given.GetTemplate, _template, _TEMPLATES,
     ),
     Tool(
-        name="preview_template",
-        title="Render a template",
-        description="Render a template with values, without sending. Names the variables that are missing.",
-        arguments=given.PreviewTemplate,
-        run=_preview,
-        scopes=_TEMPLATES,
+        "preview_template", "Render a template",
+        "Render a template with values, without sending. Names the variables that are missing.",
+        given.PreviewTemplate, _preview, _TEMPLATES,
     ),
     Tool(
-        name="list_webhooks",
-        title="List webhook endpoints",
-        description="List the webhook endpoints with their event types and whether they work.",
-        arguments=given.PageArguments,
-        run=_read("/v1/webhooks"),
-        scopes=_WEBHOOKS,
+        "list_webhooks", "List webhook endpoints",
+        "List the webhook endpoints with their event types and whether they work.",
+        given.PageArguments, _read("/v1/webhooks"), _WEBHOOKS,
     ),
     Tool(
-        name="list_webhook_deliveries",
-        title="List webhook deliveries",
-        description="List the deliveries of a webhook endpoint with their last response.",
-        arguments=given.ListDeliveries,
-        run=_read("/v1/webhooks/{id}/deliveries", of_others=True),
-        scopes=_WEBHOOKS,
+        "list_webhook_deliveries", "List webhook deliveries",
+        "List the deliveries of a webhook endpoint with their last response.",
+        given.ListDeliveries, _read("/v1/webhooks/{id}/deliveries", of_others=True), _WEBHOOKS,
     ),
     Tool(
-        name="get_account",
-        title="Read the account",
-        description="Read the account, its plan, and how much it may still send today and this month.",
-        arguments=given.NoArguments,
-        run=_read("/v1/me"),
-        scopes=("account:read",),
+        "get_account", "Read the account",
+        "Read the account, its plan, and how much it may still send today and this month.",
+        given.NoArguments, _read("/v1/me"), ("account:read",),
     ),
     Tool(
-        name="search_docs",
-        title="Search the documentation",
-        description="Find the sections of Waybill's documentation that answer a question; `read_docs` returns a page.",
-        arguments=given.SearchDocs,
-        run=_docs_tool(),
+        "search_docs", "Search the documentation",
+        "Find the sections of Waybill's documentation that answer a question; `read_docs` returns a page.",
+        given.SearchDocs, _docs_tool(),
     ),
     Tool(
-        name="read_docs",
-        title="Read a page of the documentation",
-        description="Return a page of the documentation as Markdown.",
-        arguments=given.ReadDocs,
-        run=_page,
+        "read_docs", "Read a page of the documentation",
+        "Return a page of the documentation as Markdown.",
+        given.ReadDocs, lambda api, one: page(api, one.page),
     ),
     Tool(
-        name="explain_error",
-        title="Explain an error",
-        description="Explain an error type of the API: its causes, and what to do.",
-        arguments=given.ExplainError,
-        run=_explain,
+        "explain_error", "Explain an error",
+        "Explain an error type of the API: its causes, and what to do.",
+        given.ExplainError, lambda api, one: error_text(api, one.type),
     ),
     Tool(
-        name="send_email",
-        title="Send an email",
-        description="Send an email, or schedule one. A repeated call with the same arguments sends once.",
-        arguments=given.SendEmail,
-        run=_send,
-        scopes=_SENDS,
+        "send_email", "Send an email",
+        "Send an email, or schedule one. A repeated call with the same arguments sends once.",
+        given.SendEmail, _send, _SENDS, changes=True,
+    ),
+    Tool(
+        "cancel_message", "Cancel a scheduled message",
+        "Cancel a message that waits for its scheduled time.",
+        given.CancelMessage, lambda api, one: api.delete(path_of("/v1/emails/{id}/schedule", {"id": one.id})), _SENDS,
         changes=True,
-        destroys=True,
     ),
     Tool(
-        name="cancel_message",
-        title="Cancel a scheduled message",
-        description="Cancel a message that waits for its scheduled time.",
-        arguments=given.CancelMessage,
-        run=_cancel,
-        scopes=_SENDS,
-        changes=True,
-        destroys=True,
+        "get_approval", "Read a person's decision",
+        "Tell whether a send that needs a person's approval is pending, sent, declined or expired.",
+        given.GetApproval, _approval, _SENDS,
     ),
-    Tool(
-        name="get_approval",
-        title="Read a person's decision",
-        description="Tell whether a send that needs a person's approval is pending, sent, declined or expired.",
-        arguments=given.GetApproval,
-        run=_approval,
-        scopes=_SENDS,
-    ),
-)
+)  # fmt: skip
 TOOLS: Final = {one.name: one for one in _ALL}
