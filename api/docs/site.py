@@ -224,7 +224,8 @@ class SiteBuilder:
             for page in shown
         ]
         absolute = f"{self._base_url}/docs"
-        lines = ["# Waybill", "", f"> {_SUMMARY}", "", f"{_AGENTS} {self._base_url}/mcp", ""]
+        lines = ["# Waybill", "", f"> {_SUMMARY}", ""]
+        lines += [f"{_AGENTS} {self._base_url}/mcp", ""] if service_addresses.has_mcp() else []
         for section in dict.fromkeys(page.section for page in shown):
             lines += [f"## {section}", ""]
             lines += [

@@ -1,6 +1,7 @@
 """Name the addresses at which clients reach this service, for `GET /v1/instance` and the documentation. Pure."""
 
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import Final, NamedTuple
 
 from engine.base.local_mode import sends_without_login
 from engine.base.netaddr import connect_host
@@ -9,6 +10,8 @@ from engine.base.version import version
 from engine.people.passkeys.rules import is_loopback
 
 SMTP_PORT = 25  # at which other mail servers deliver
+_MCP: Final = "This installation answers at that address."
+_NO_MCP: Final = "This installation does not answer there: its operator has not installed the extra package."
 
 
 class SubmissionAddress(NamedTuple):
@@ -47,6 +50,11 @@ def has_incoming(settings: Settings) -> bool:
     return "mx" not in settings.processes or settings.mx_workers > 0
 
 
+def has_mcp() -> bool:
+    """Return True if the SDK of the MCP server is installed here: the extra `mcp`."""
+    return find_spec("mcp") is not None
+
+
 def placeholders(settings: Settings) -> dict[str, str]:
     """Return the values of the placeholders that guides contain, by name: `{{base}}` and the like."""
     relay = submission(settings)
@@ -57,6 +65,7 @@ def placeholders(settings: Settings) -> dict[str, str]:
         "submission_port": str(relay.starttls_port),
         "submission_tls_port": str(relay.tls_port),
         "mx": str(incoming(settings)),
+        "mcp": _MCP if has_mcp() else _NO_MCP,
         "version": version(),
     }
 

@@ -1,7 +1,6 @@
 """Call the public API for a tool, and read its errors. `ops.commands.mcp_server` and `endpoint` send the calls."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
@@ -13,11 +12,6 @@ from engine.base.version import version
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 _JSON: Final = "application/json"
-
-
-def is_installed() -> bool:
-    """Return True if the SDK is installed: the extra `mcp`."""
-    return find_spec("mcp") is not None
 
 
 class CallAnswer(Struct, frozen=True):

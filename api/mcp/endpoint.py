@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from api.http.operation import Area, Call, LimitedKeys, Operation, Raw
-from api.mcp.calls import MAX_ANSWER_BYTES, Api, CallAnswer, is_installed
+from api.http.service_addresses import has_mcp
+from api.mcp.calls import MAX_ANSWER_BYTES, Api, CallAnswer
 from engine.accounts.request_log.rules import agent_name
 from engine.base.errors import ErrorType, Refusal, invalid
 from engine.people.api_keys.key_auth import unauthorized
@@ -51,7 +52,7 @@ async def _answer(app: Any, call: Call, body: bytes) -> Raw | None:
     if call.caller is None:
         raise unauthorized()
     _check_origin(call)
-    if not is_installed():
+    if not has_mcp():
         raise Refusal(
             ErrorType.NOT_FOUND, "The MCP server is not installed here. Install `waybill[mcp]` and restart the service."
         )

@@ -11,7 +11,8 @@ from typing import Final
 import aiohttp
 import click
 
-from api.mcp.calls import MAX_ANSWER_BYTES, Api, CallAnswer, is_installed
+from api.http.service_addresses import has_mcp
+from api.mcp.calls import MAX_ANSWER_BYTES, Api, CallAnswer
 from engine.base.settings import BadSetting
 from ops.commands.api_access import URL_VARIABLE, NoApiKey, api_access
 from ops.commands.base import fail, reported
@@ -30,7 +31,7 @@ def mcp(*, url: str | None) -> None:
     The key is WAYBILL_API_KEY, or that of the first run; its scopes decide which tools there are. Needs the package of
     the extra: pip install 'waybill[mcp]'.
     """
-    if not is_installed():
+    if not has_mcp():
         fail("The MCP server is not installed here. Install it: pip install 'waybill[mcp]'.")
     try:
         access = api_access(None)

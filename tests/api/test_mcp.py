@@ -17,10 +17,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, Implementation
 
+from api.docs.site import SiteBuilder
 from api.http.operation import Call
 from api.mcp import endpoint
 from api.mcp.results import MAX_TEXT, UNTRUSTED
 from api.mcp.tools import TOOLS
+from api.routes import client_document
 from engine.base.errors import Refusal
 from engine.base.ids import uuid7
 from engine.base.settings import Settings
@@ -170,7 +172,8 @@ async def test_each_tool_answers(api: Api, pool: asyncpg.Pool, settings: Setting
     assert found["search_received"]["untrusted"]["nextCursor"] is None
     assert found["get_received"]["untrusted"]["id"] == things["received"]
     assert things["domain"] in str(found["list_domains"])
-    assert found["check_suppression"]["suppressed"] is True
+    assert (found["check_suppression"]["notice"], found["check_suppression"]["suppressed"]) == (UNTRUSTED, True)
+    assert "untrusted" in found["get_domain_dns"]
     assert found["preview_template"]["subject"] == "Hello"
     assert things["webhook"] in str(found["list_webhooks"])
     assert found["get_account"]["id"] == estate.account.public_id
@@ -387,10 +390,24 @@ async def test_the_command_says_what_to_install(api: Api, account: TestAccount) 
     assert b"pip install 'waybill[mcp]'" in said
 
 
-async def test_the_endpoint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     find = PathFinder.find_spec
     monkeypatch.setattr(PathFinder, "find_spec", lambda name, *more: None if name == "mcp" else find(name, *more))
     monkeypatch.delitem(sys.modules, "mcp")
+
+
+@pytest.mark.usefixtures("without_extra")
+def test_the_documentation_names_no_server_that_does_not_answer() -> None:
+    settings = Settings()
+    site = SiteBuilder(client_document(settings), settings).build()
+
+    assert "/mcp" not in site.files["/llms.txt"].plain.decode()
+    assert "This installation does not answer there" in site.files["/docs/agents.md"].plain.decode()
+
+
+@pytest.mark.usefixtures("without_extra")
+async def test_the_endpoint_says_what_to_install() -> None:
     caller = Caller(uuid7(), "k" * 12, frozenset(), 1, uuid7())
     call = Call(create_asgi_req(), None, Settings(), {}, caller=caller)  # type: ignore[arg-type]  # no service is used
 
