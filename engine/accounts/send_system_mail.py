@@ -60,7 +60,10 @@ PATHS: Final = {
     SystemMailKind.INVITE: "/accept-invite",
 }
 END_SIGN_UP_PATH: Final = "/end-sign-up"
-PAGES: Final = {SystemMailKind.ALERT_FIRED: "/v1/alerts/events"}  # links without a token
+PAGES: Final = {  # links without a token
+    SystemMailKind.ALERT_FIRED: "/v1/alerts/events",
+    SystemMailKind.AGENT_SENDS_WAITING: "/console/approvals",
+}
 PURPOSES: Final = {
     SystemMailKind.VERIFY_EMAIL: Purpose.VERIFY_EMAIL,
     SystemMailKind.FORGOT_PASSWORD: Purpose.RESET_PASSWORD,

@@ -16,7 +16,7 @@ from engine.people.api_keys.agent_policy import AgentPolicy, checked_policy
 from engine.people.api_keys.rules import KeyRestrictions
 from engine.sending.agent_sends import jobs, rules
 from engine.sending.agent_sends.rules import Door
-from engine.sending.agent_sends.types import MAX_PENDING
+from engine.sending.agent_sends.types import MAX_PENDING, TOLD_EVERY
 from tests.harness.accounts import TestAccount, add_key, make_account
 from tests.harness.api import Answer, Api
 from tests.harness.people import TestPerson, make_person
@@ -440,6 +440,76 @@ async def test_a_send_expires_and_loses_its_email(
     expired = (await api.get("/v1/agent-sends?state=expired", person=person)).json["data"]
     assert [one["id"] for one in expired] == [send]
     assert await pool.fetchval("SELECT sealed_email FROM agent_sends WHERE account_id = $1", account.id) is None
+
+
+# telling people ------------------------------------------------------------------------------------
+
+
+async def mails(pool: asyncpg.Pool, account: TestAccount) -> dict[str, list[int]]:
+    """Return how many sends waited, by the address of those who were told."""
+    name = await pool.fetchval("SELECT name FROM accounts WHERE id = $1", account.id)
+    found: dict[str, list[int]] = {}
+    for row in await pool.fetch(
+        "SELECT address, (detail->>'waiting')::int AS waiting FROM system_mail"
+        " WHERE kind = 'agent_sends_waiting' AND detail->>'account_name' = $1 ORDER BY created_at, waiting",
+        name,
+    ):
+        found.setdefault(row["address"], []).append(row["waiting"])
+    return found
+
+
+async def test_people_are_told_what_waits_at_most_once_in_a_while(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    await pool.execute("UPDATE accounts SET name = id::text WHERE id = $1", account.id)
+    owner = await make_person(pool, account.id, "owner")
+    key = await listed(pool, account, approval="required")
+    for subject in ("One", "Two"):
+        await ask(api, key, email(account, subject=subject))
+    await asyncio.gather(*[jobs.look_after(pool) for _ in range(3)])
+    first = await mails(pool, account)
+
+    await ask(api, key, email(account, subject="Three"))
+    await jobs.look_after(pool)
+    soon = await mails(pool, account)
+    await pool.execute(
+        "UPDATE agent_sends SET told_at = told_at - $2::interval WHERE account_id = $1", account.id, TOLD_EVERY
+    )
+    await asyncio.gather(*[jobs.look_after(pool) for _ in range(3)])
+
+    assert first == soon == {person.email: [2], owner.email: [2]}
+    assert await mails(pool, account) == {person.email: [2, 3], owner.email: [2, 3]}
+
+
+async def test_nobody_is_told_of_what_was_decided_or_of_a_suspended_account(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    await pool.execute("UPDATE accounts SET name = id::text WHERE id = $1", account.id)
+    key = await listed(pool, account, approval="required")
+    decided = (await ask(api, key, email(account))).json["id"]
+    await api.post(f"/v1/agent-sends/{decided}/decline", person=person)
+    await jobs.look_after(pool)
+    assert await mails(pool, account) == {}
+
+    await ask(api, key, email(account, subject="Two"))
+    await pool.execute("UPDATE accounts SET status = 'suspended' WHERE id = $1", account.id)
+    await jobs.look_after(pool)
+    assert await mails(pool, account) == {}
+
+
+async def test_the_bell_shows_what_waits(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    key = await listed(pool, account, approval="required")
+    sends = [(await ask(api, key, email(account, subject=subject))).json["id"] for subject in ("One", "Two")]
+
+    [notice] = (await api.get("/v1/notices", person=person)).json["data"]
+    for send in sends:
+        await api.post(f"/v1/agent-sends/{send}/decline", person=person)
+
+    assert (notice["kind"], notice["severity"], notice["objectId"]) == ("agent_sends_waiting", "warn", sends[1])
+    assert notice["message"] == "Emails of agents wait for approval: 2."
+    assert (await api.get("/v1/notices", person=person)).json["data"] == []
 
 
 async def test_old_sends_are_deleted(api: Api, account: TestAccount, pool: asyncpg.Pool) -> None:

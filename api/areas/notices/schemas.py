@@ -12,8 +12,8 @@ NoticeId = Annotated[str, Meta(min_length=1, max_length=120)]
 class NoticeRecord(Struct, rename="camel", kw_only=True):
     """Something that needs a person.
 
-    `objectId` names the alert rule, webhook endpoint, domain or broadcast; it is null for limits. The id changes when
-    the same thing happens again.
+    `objectId` names the alert rule, webhook endpoint, domain, broadcast or newest send of an agent; it is null for
+    limits. The id changes when the same thing happens again.
     """
 
     id: str

@@ -1,6 +1,6 @@
 -- name: find
 -- Find what needs a person in account $1: at most $2 things of a kind. A webhook fails with $3 failures in a row; stopped
--- broadcasts are told until they ended before $4.
+-- broadcasts are told until they ended before $4; sends of agents wait for approval at $5.
 (SELECT 'alert_firing' AS kind, r.id AS object_id, r.kind AS name, r.firing_since AS since, r.last_value AS value, r.threshold,
         e.value AS fired_value
  FROM alert_rules r LEFT JOIN alert_events e ON e.id = r.event_id AND e.account_id = $1
@@ -19,7 +19,10 @@ UNION ALL
  WHERE b.account_id = $1 AND b.status IN ('in_review', 'paused') ORDER BY b.id DESC LIMIT $2)
 UNION ALL
 (SELECT 'broadcast_stopped', b.id, b.name, b.finished_at, NULL, NULL, NULL FROM broadcasts b
- WHERE b.account_id = $1 AND b.status = 'stopped' AND b.finished_at > $4 ORDER BY b.id DESC LIMIT $2);
+ WHERE b.account_id = $1 AND b.status = 'stopped' AND b.finished_at > $4 ORDER BY b.id DESC LIMIT $2)
+UNION ALL
+(SELECT 'agent_sends_waiting', (array_agg(s.id ORDER BY s.id DESC))[1], count(*)::text, max(s.created_at), NULL, NULL, NULL
+ FROM agent_sends s WHERE s.account_id = $1 AND s.state = 'pending' AND s.expires_at > $5 HAVING count(*) > 0);
 
 -- name: marks_of
 -- List the notices of account $1 that person $2 has marked.

@@ -27,6 +27,7 @@ _IDS: Final = {
     NoticeKind.BROADCAST_IN_REVIEW: ids.Kind.BROADCAST,
     NoticeKind.BROADCAST_PAUSED: ids.Kind.BROADCAST,
     NoticeKind.BROADCAST_STOPPED: ids.Kind.BROADCAST,
+    NoticeKind.AGENT_SENDS_WAITING: ids.Kind.AGENT_SEND,
 }
 _TEXTS: Final = {
     NoticeKind.WEBHOOK_FAILING: "Posts to the webhook endpoint {name} are failing.",
@@ -35,6 +36,7 @@ _TEXTS: Final = {
     NoticeKind.BROADCAST_IN_REVIEW: "The broadcast “{name}” is waiting for review.",
     NoticeKind.BROADCAST_PAUSED: "The broadcast “{name}” is paused.",
     NoticeKind.BROADCAST_STOPPED: "The broadcast “{name}” was stopped.",
+    NoticeKind.AGENT_SENDS_WAITING: "Emails of agents wait for approval: {name}.",
 }
 _SEVERITIES: Final[dict[NoticeKind, NoticeSeverity]] = {
     NoticeKind.WEBHOOK_FAILING: "bad",

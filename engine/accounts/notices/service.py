@@ -38,7 +38,7 @@ async def mark(
 
 
 async def _notices(connection: Conn, account: UUID, at: datetime) -> list[AccountNotice]:
-    found = await store.FIND.fetch(connection, account, MAX_OF_A_KIND, FAILING, at - STOPPED_SHOWN)
+    found = await store.FIND.fetch(connection, account, MAX_OF_A_KIND, FAILING, at - STOPPED_SHOWN, at)
     left = await allowance.read(connection, account, at)
     use = SendingUse(
         sent_today=left.sent_today,

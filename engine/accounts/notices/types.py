@@ -24,6 +24,7 @@ class NoticeKind(StrEnum):
     BROADCAST_IN_REVIEW = "broadcast_in_review"
     BROADCAST_PAUSED = "broadcast_paused"
     BROADCAST_STOPPED = "broadcast_stopped"
+    AGENT_SENDS_WAITING = "agent_sends_waiting"
     LIMIT_NEAR = "limit_near"
     LIMIT_REACHED = "limit_reached"
 

@@ -79,6 +79,13 @@ SELECT u.id, u.email FROM accounts a
 JOIN members m ON m.account_id = coalesce(a.parent_id, a.id) AND m.role IN ('owner', 'admin')
 JOIN users u ON u.id = m.user_id WHERE a.id = $1 ORDER BY u.id;
 
+-- name: approvers_of
+-- List at most $2 people to tell of sends of account $1 that wait for approval: its members, and the owners and admins of
+-- its parent.
+SELECT DISTINCT u.id, u.email FROM accounts a
+JOIN members m ON m.account_id = a.id OR m.account_id = a.parent_id AND m.role IN ('owner', 'admin')
+JOIN users u ON u.id = m.user_id WHERE a.id = $1 ORDER BY u.id LIMIT $2;
+
 -- name: read_profile
 -- Read the profile of person $1.
 SELECT id, email, email_verified_at, name, display_name, timezone, signature, signature_addresses

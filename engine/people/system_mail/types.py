@@ -43,4 +43,5 @@ class SystemMailKind(StrEnum):
     MONTHLY_LIMIT_NEAR = "monthly_limit_near"  # as the one above
     MONTHLY_LIMIT_REACHED = "monthly_limit_reached"  # as the one above
     BROADCAST_IN_REVIEW = "broadcast_in_review"  # to the operator [account_name, name, sender, recipients, id]
+    AGENT_SENDS_WAITING = "agent_sends_waiting"  # to those who may approve [account_name, waiting]
     LEAD = "lead"  # to the operator [name, email, company, message]

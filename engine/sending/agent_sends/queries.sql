@@ -65,6 +65,21 @@ WHERE account_id = $1 AND id = $2 AND state IN ('pending', 'approved') RETURNING
 UPDATE agent_sends SET state = 'declined', decided_by = $3, decided_at = $4, sealed_email = NULL
 WHERE account_id = $1 AND id = $2 AND state = 'pending' AND expires_at > $4 RETURNING :shown;
 
+-- name: untold_accounts
+-- List at most $3 accounts with a send that is pending at $1 and of which nobody was told; none that was told of others
+-- since $2.
+SELECT DISTINCT account_id FROM agent_sends s
+WHERE told_at IS NULL AND state = 'pending' AND expires_at > $1
+  AND NOT EXISTS (SELECT FROM agent_sends t WHERE t.account_id = s.account_id AND t.told_at > $2)
+LIMIT $3;
+
+-- name: mark_told
+-- Mark the sends of account $1 that are pending at $2 as told then, unless it was told of others since $3.
+UPDATE agent_sends SET told_at = $2
+WHERE account_id = $1 AND told_at IS NULL AND state = 'pending' AND expires_at > $2
+  AND NOT EXISTS (SELECT FROM agent_sends t WHERE t.account_id = $1 AND t.told_at > $3)
+RETURNING id;
+
 -- name: forget_expired
 -- Delete the emails of at most $2 sends that were not sent before they expired at $1.
 UPDATE agent_sends SET sealed_email = NULL

@@ -10,6 +10,8 @@ AgentSendState = Literal["pending", "approved", "sent", "declined", "expired"]
 MAX_PENDING: Final = 100  # of an account
 MAX_EMAIL_BYTES: Final = 1024 * 1024  # of one request
 TO_DECIDE: Final = timedelta(hours=24)
+TOLD_EVERY: Final = timedelta(minutes=15)  # at most one mail per account
+MAX_TOLD: Final = 50  # people of an account
 KEPT: Final = timedelta(days=30)  # after the time to decide
 
 

@@ -5,6 +5,7 @@ import { Button, Dialog, Empty, ErrorNote, Icon, Time } from "../core/ui.js";
 import { html, shortUrl, useEffect, useRef } from "../core/view.js";
 
 const PLACES = { whk: "/webhooks/", dom: "/domains/", brd: "/broadcasts/" };
+const PAGES = { alert_firing: "/alerts", agent_sends_waiting: "/approvals" };
 const ICONS = { bad: "circle-alert", warn: "triangle-alert", info: "info" };
 const WORDS = { bad: "Urgent", warn: "Warning", info: "For information" };
 
@@ -12,7 +13,7 @@ const WORDS = { bad: "Urgent", warn: "Warning", info: "For information" };
 export function placeOf({ objectId, kind }) {
   const place = PLACES[objectId?.split("_")[0]];
   if (place) return place + objectId;
-  return kind === "alert_firing" ? "/alerts" : "/billing";
+  return PAGES[kind] ?? "/billing";
 }
 
 /** One notice: its sentence as a link; `children` stand at its end. */
@@ -33,6 +34,6 @@ export function Notices({ onClose }) {
   useEffect(() => { if (unread.current.size) send([...unread.current], "seen"); }, []);
   return html`<${Dialog} title="Notices" onClose=${onClose} foot=${html`${data.length > 1 && html`<${Button} onClick=${() => send(data.map((one) => one.id), "dismissed")}>Dismiss all<//>`}<${Button} onClick=${onClose}>Close<//>`}>
     <${ErrorNote} error=${error} />
-    ${data.length === 0 ? html`<${Empty} icon="circle-check" title="Nothing needs you">Alerts that fire, failing webhooks, domains that are no longer verified, broadcasts that wait and limits appear here.<//>` : html`<ul aria-label="Notices">${data.map((one) => html`<${NoticeLine} key=${one.id} notice=${one} unread=${unread.current.has(one.id)} onOpen=${onClose}><${Button} kind="quiet" icon="x" label=${`Dismiss: ${one.message}`} onClick=${() => send([one.id], "dismissed")} /><//>`)}</ul>`}
+    ${data.length === 0 ? html`<${Empty} icon="circle-check" title="Nothing needs you">Alerts that fire, failing webhooks, domains that are no longer verified, broadcasts and emails that wait for approval, and limits appear here.<//>` : html`<ul aria-label="Notices">${data.map((one) => html`<${NoticeLine} key=${one.id} notice=${one} unread=${unread.current.has(one.id)} onOpen=${onClose}><${Button} kind="quiet" icon="x" label=${`Dismiss: ${one.message}`} onClick=${() => send([one.id], "dismissed")} /><//>`)}</ul>`}
   <//>`;
 }
