@@ -19,6 +19,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     wanted = parser.parse_args()
+    unknown = set(wanted.target).difference(target.name for target in TARGETS)
+    if unknown:
+        parser.error(f"no such reader: {', '.join(sorted(unknown))}")
     targets = [target for target in TARGETS if not wanted.target or target.name in wanted.target]
     ends_at, tried, misread = time.monotonic() + wanted.seconds, 0, set()
     sys.stdout.write(f"seed {wanted.seed}, {len(targets)} readers\n")
