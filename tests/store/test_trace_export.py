@@ -11,9 +11,11 @@ import pytest
 
 from engine.base import clock, ids, trace_context
 from engine.base.settings import Settings
+from engine.events.webhooks.post_trace import PostTrace
+from engine.events.webhooks.types import Claimed
 from engine.store import metrics
 from engine.store.trace_export import OtlpTracer
-from engine.store.traces import Traces
+from engine.store.traces import TRACES, Traces
 from ops.host.process_specs import ROOT
 from tests.harness.collector import Collector, collecting
 from tests.harness.patience import PATIENCE_S
@@ -74,6 +76,22 @@ def test_a_trace_that_begins_here_has_no_parent(collector: Collector, monkeypatc
     [span] = collector.spans
     assert (span.parent, span.trace) == ("", trace_context.trace_of(begun))
     assert span.resource["service.name"] == "mail"
+
+
+def test_a_post_to_a_broken_address_has_a_span(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracer, message, at = OtlpTracer("worker"), ids.format_id(ids.Kind.MESSAGE, ids.uuid7()), clock.now()
+    monkeypatch.setattr(TRACES, "tracer", tracer)
+    payload = f'{{"type":"delivered","messageId":"{message}","detail":{{"traceparent":"{GIVEN}"}}}}'
+    post = Claimed(
+        ids.uuid7(), ids.uuid7(), ids.uuid7(), 1, 0, 0, at, payload, "https://[broken/", None, None, None, None, None
+    )
+    traced = PostTrace.of(payload)
+    assert traced is not None
+    traced.ended(post, at, status=None, delivered=False)
+    tracer.close()
+
+    [span] = collector.spans
+    assert (span.name, span.failed, span.attributes["server.address"]) == ("webhook", True, "")
 
 
 @pytest.mark.parametrize(
@@ -192,6 +210,8 @@ PROGRAM = """
 import sys
 import api.app, mta.process, mta.submission.process, ops.processes.worker
 from engine.base.settings import Settings
+from engine.events.webhooks.post_trace import PostTrace
+from engine.events.webhooks.types import Claimed
 from engine.store.traces import TRACES
 TRACES.start(Settings(), "api")
 # redis-py imports the metrics of OpenTelemetry wherever it is installed.
