@@ -72,6 +72,15 @@ async def test_every_message_of_a_batch_has_it(api: Api, account: TestAccount) -
     assert [one["traceparent"] for one in listed] == [GIVEN] * 2
 
 
+async def test_a_send_of_an_agent_has_it(api: Api, account: TestAccount) -> None:
+    mail = account.email()
+    dry = await api.post("/v1/agent-sends", account.token, {"email": mail, "dryRun": True}, headers=HEADER)
+    body = {"email": mail, "token": dry.json["token"]}
+    sent = (await api.post("/v1/agent-sends", account.token, body, headers=HEADER)).json["messageId"]
+
+    assert (await api.get(f"/v1/messages/{sent}", account.token)).json["traceparent"] == GIVEN
+
+
 async def test_a_scheduled_message_keeps_it_for_its_change_and_its_cancellation(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:

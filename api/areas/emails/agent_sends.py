@@ -17,7 +17,7 @@ from api.areas.emails.agent_send_schemas import (
     Sending,
 )
 from api.areas.emails.dry_run import dry_run, foreseen
-from api.http.operation import Access, Area, Call, LimitedKeys, Operation
+from api.http.operation import TRACEPARENT, Access, Area, Call, LimitedKeys, Operation
 from api.http.paging import Page
 from engine.accounts.request_log.rules import agent_of
 from engine.base import clock, ids
@@ -53,7 +53,7 @@ async def send(call: Call, body: AgentSendRequest) -> AgentSendReply:
     """Send an email of an agent, or show what would be sent, as the policy of the key says."""
     caller, at = _key(call), clock.now()
     digest = request_digest(body.email)
-    origin = Origin(caller.account_id, "api", _without_approval(caller.reach))
+    origin = Origin(caller.account_id, "api", _without_approval(caller.reach), traceparent=call.traceparent)
     if body.dry_run:
         return await _shown(call, body.email, digest, origin, at)
     match rules.door_of(caller.reach):
@@ -200,6 +200,7 @@ OPERATIONS = (
         send,
         "Send an email of an agent, as the policy of its key says",
         _KEYS,
+        headers=(TRACEPARENT,),
         success=202,
         also=(200,),
         max_body_bytes=MAX_EMAIL_BYTES,
