@@ -203,6 +203,26 @@ async def test_a_token_sends_once_whatever_the_idempotency_key(api: Api, account
     assert len(await messages(api, account)) == 1
 
 
+async def test_a_changed_template_needs_another_dry_run_and_an_asked_one_stays(
+    api: Api, account: TestAccount, person: TestPerson, pool: asyncpg.Pool
+) -> None:
+    made = {"id": "hello", "subject": "Hello", "text": "First"}
+    assert (await api.post("/v1/templates", account.token, made)).status == 201
+    mail = {"from": account.sender, "to": "ann@example.com", "template": "hello"}
+    key = await listed(pool, account, approval="required")
+    token = (await ask(api, account.token, mail, dryRun=True)).json["token"]
+    send = (await ask(api, key, mail)).json["id"]
+
+    await api.patch("/v1/templates/hello", account.token, {"text": "Second"})
+    confirmed = await ask(api, account.token, mail, token=token)
+    shown = (await api.get(f"/v1/agent-sends/{send}", person=person)).json
+    sent = (await api.post(f"/v1/agent-sends/{send}/approve", person=person)).json["messageId"]
+
+    assert (confirmed.status, confirmed.error["field"]) == (400, "token")
+    assert shown["message"]["text"].strip() == "First"
+    assert (await api.get(f"/v1/messages/{sent}", account.token)).json["text"].strip() == "First"
+
+
 async def test_a_token_of_one_account_is_refused_for_another(
     api: Api, account: TestAccount, pool: asyncpg.Pool
 ) -> None:

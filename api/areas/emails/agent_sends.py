@@ -52,19 +52,20 @@ async def access(call: Call) -> AgentAccess:
 async def send(call: Call, body: AgentSendRequest) -> AgentSendReply:
     """Send an email of an agent, or show what would be sent, as the policy of the key says."""
     caller, at = _key(call), clock.now()
-    digest = request_digest(body.email)
+    email = await _pinned(call, body.email)
+    digest = request_digest(email)
     origin = Origin(caller.account_id, "api", _without_approval(caller.reach), traceparent=call.traceparent)
     if body.dry_run:
-        return await _shown(call, body.email, digest, origin, at)
+        return await _shown(call, email, digest, origin, at)
     match rules.door_of(caller.reach):
         case Door.APPROVED:
-            return await _asked(call, body.email, digest, origin, at)
+            return await _asked(call, email, digest, origin, at)
         case Door.CONFIRMED:
             key = derived(call.settings.pepper, rules.TOKEN_PURPOSE)
             rules.check_token(key, body.token, caller.account_id, caller.id, digest, at)
-            return await _sent(call, body.email, origin, rules.key_of_token(body.token or ""))
+            return await _sent(call, email, origin, rules.key_of_token(body.token or ""))
         case Door.AT_ONCE:
-            return await _sent(call, body.email, origin, rules.key_of_content(caller.id, digest, at))
+            return await _sent(call, email, origin, rules.key_of_content(caller.id, digest, at))
 
 
 async def list_sends(call: Call, query: AgentSendsQuery, page: Page) -> AgentSendPage:
@@ -120,6 +121,14 @@ def _own_key(call: Call) -> object:
 
 def _without_approval(reach: KeyRestrictions | None) -> KeyRestrictions | None:
     return None if reach is None else structs.replace(reach, needs_approval=False)
+
+
+async def _pinned(call: Call, email: SendRequest) -> SendRequest:
+    """Return an email with the version of its template: what was shown goes out, whatever is published since."""
+    if email.template is None or email.template_version is not None:
+        return email
+    known = await call.services.acceptor.preparer.templates.get(call.account_id, email.template, None)
+    return email if known is None else structs.replace(email, template_version=known.version)
 
 
 async def _shown(call: Call, email: SendRequest, digest: bytes, origin: Origin, at: datetime) -> AgentSendReply:
