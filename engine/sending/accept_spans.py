@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from engine.base import ids
 from engine.base.trace_context import SYSTEM
 from engine.sending.emails.types import Prepared
 from engine.store import exemplars
-from engine.store.traces import Tracer
+
+if TYPE_CHECKING:
+    from engine.store.trace_export import OtlpTracer
 
 
-def accepted(tracer: Tracer, stored: Iterable[Prepared], ended: datetime, seconds: float) -> None:
+def accepted(tracer: "OtlpTracer", stored: Iterable[Prepared], ended: datetime, seconds: float) -> None:
     """Record the messages of a commit that took `seconds`; they name neither addresses nor subjects."""
     for message in stored:
         if message.traceparent is None or not tracer.samples(message.traceparent):

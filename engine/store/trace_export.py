@@ -85,7 +85,7 @@ class CountedExport(SpanExporter):
 
 
 class OtlpTracer:
-    """The tracer of one process, started after any fork; `engine.store.traces.Tracer` documents its methods."""
+    """Records the spans of one process, which was forked before; never blocks and never fails."""
 
     def __init__(self, process: str) -> None:
         self._resource = _resource(process)
@@ -133,7 +133,9 @@ class OtlpTracer:
         failed: str | None = None,
         span: int = 0,
     ) -> None:
-        """Record another span of a message."""
+        """Record another span of a message. `calls`: to another server; `failed`: why it did not succeed; `span` is its
+        id, if others know it.
+        """
         trace = int(trace_context.trace_of(traceparent), 16)
         context = SpanContext(trace, span or random.getrandbits(64) or 1, is_remote=False, trace_flags=_SAMPLED)
         parent = SpanContext(trace, trace_context.span_of(message), is_remote=True, trace_flags=_SAMPLED)

@@ -7,7 +7,7 @@ All times are known by then, so that nothing is kept open while a delivery waits
 
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from msgspec import Struct
 
@@ -16,8 +16,10 @@ from engine.base.trace_context import SYSTEM, Attributes
 from engine.delivery.outcome import Verdict
 from engine.delivery.waits import WaitCause, past_of
 from engine.sending.settle import DeliveryAttempt
-from engine.store.traces import Tracer
 from mta.outbound.delivery import ActiveDelivery
+
+if TYPE_CHECKING:
+    from engine.store.trace_export import OtlpTracer
 
 # Causes that no span shows by its own length.
 _SHOWN: Final = (WaitCause.SITE_LIMITS, WaitCause.OTHER_ACCOUNTS, WaitCause.OWN_MAIL)
@@ -47,7 +49,7 @@ def times_of(delivery: ActiveDelivery, attempt: DeliveryAttempt) -> DeliveryMome
     return DeliveryMoments.in_order(_due(attempt), taken, routed, attempt.started_at, ended)
 
 
-def settled(tracer: Tracer, attempt: DeliveryAttempt, times: DeliveryMoments, committed: datetime) -> None:
+def settled(tracer: "OtlpTracer", attempt: DeliveryAttempt, times: DeliveryMoments, committed: datetime) -> None:
     """Record the spans of a delivery whose outcome was committed."""
     message, traceparent = attempt.row.message_id, attempt.row.traceparent
     assert traceparent is not None
