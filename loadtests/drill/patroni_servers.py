@@ -23,10 +23,11 @@ import asyncpg
 from engine.store.database_errors import DRIVER_ERRORS
 from loadtests.drill.catalogue import PATRONI_PACKAGES
 from loadtests.drill.valkey_servers import until
-from loadtests.kit.processes import living, signal_all
+from loadtests.kit.processes import signal_all
 from loadtests.kit.service import make_folder
 from loadtests.ports import reserve_ports
 from ops.host import launch, server_paths
+from ops.host.postgres_server import working_in
 from ops.host.process_specs import ROOT
 
 CONFIGURATION: Final = ROOT / "ops/deploy/patroni/patroni.yml"
@@ -107,7 +108,7 @@ class PatroniNode:
     def pids(self, *, postgres: bool = True) -> list[int]:
         """Return the processes of the host: Patroni, and with `postgres` those of PostgreSQL."""
         own = [self._process.pid] if self._process is not None and self._process.poll() is None else []
-        return [*own, *(_working_in(self.data) if postgres else [])]
+        return [*own, *(working_in(self.data) if postgres else [])]
 
     def kill_postgres(self) -> None:
         """Kill the postmaster, as the kernel does that runs out of memory; its backends end by themselves."""
@@ -121,7 +122,7 @@ class PatroniNode:
             self._process.wait()
         signal_all(self.pids(), signal.SIGCONT)
         ends = time.monotonic() + ELECTED_S
-        while (left := _working_in(self.data)) and time.monotonic() < ends:
+        while (left := working_in(self.data)) and time.monotonic() < ends:
             signal_all(left, signal.SIGKILL)
             time.sleep(0.02)  # until the signals have taken effect; bounded by `ends`
 
@@ -275,13 +276,3 @@ def _answers(url: str) -> bool:
     with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=_ASK_S) as answer:  # noqa: S310 - our own
         return bool(answer.status == 200)
     return False
-
-
-def _working_in(folder: Path) -> list[int]:
-    """Return the processes with this working directory: PostgreSQL's run in their data folder."""
-    found = []
-    for pid in living():
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/cwd").readlink() == folder:
-                found.append(pid)
-    return found

@@ -92,9 +92,9 @@ class PostgresServer(Server):
         names no running process stays: PostgreSQL checks it itself, with its shared memory. Raises CannotServe.
         """
         deadline = time.monotonic() + STOP_GRACE_S
-        while _working_in(self.data) and time.monotonic() < deadline:
+        while working_in(self.data) and time.monotonic() < deadline:
             time.sleep(0.05)  # they are no children of this process, so it cannot wait for them
-        left = _working_in(self.data)
+        left = working_in(self.data)
         if left:
             raise CannotServe(
                 f"Another PostgreSQL works in {self.data} (process {left[0]}). Stop it with `kill -INT {left[0]}`"
@@ -107,7 +107,7 @@ class PostgresServer(Server):
         """Kill the postmaster with SIGKILL and wait for its backends: each serves its session until it notices."""
         super().kill()
         deadline = time.monotonic() + STOP_GRACE_S
-        while _working_in(self.data) and time.monotonic() < deadline:
+        while working_in(self.data) and time.monotonic() < deadline:
             time.sleep(0.01)  # as above
 
     def argv(self) -> list[str]:
@@ -212,7 +212,7 @@ def _names_stranger(file: Path) -> bool:
     return Path("/proc/self").exists() and Path("/proc", str(pid)).exists()
 
 
-def _working_in(folder: Path) -> list[int]:
+def working_in(folder: Path) -> list[int]:
     """Return the pids of processes with the working directory `folder`: PostgreSQL's run in their data folder."""
     found = []
     real = folder.resolve()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +16,7 @@ from engine.base.settings import Settings
 from engine.store.migrate import migrate
 from engine.store.postgres import open_pool
 from loadtests.drill.postgres_pair import PairedPostgres
+from loadtests.kit.processes import signal_all
 from ops.host import postgres_server
 from ops.host.temporary_servers import Temporary, temporary_servers
 from tests.harness.api import Api, serving
@@ -59,8 +59,7 @@ class Replicated(Struct):
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to all processes of the replica."""
-        for pid in postgres_server._working_in(self.replica.data):
-            os.kill(pid, number)
+        signal_all(postgres_server.working_in(self.replica.data), number)
 
     async def last_read(self) -> object:
         """Return when an API last used the replica for a read; it changes with each."""

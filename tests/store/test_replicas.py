@@ -138,10 +138,10 @@ async def test_a_replica_that_hangs_fails_no_read(here: Replicated) -> None:
         await here.until(
             "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()"
         )
-        here.signal(signal.SIGSTOP)
         try:
+            here.signal(signal.SIGSTOP)
             await asyncio.wait_for(reading, PATIENCE_S)
-            assert not replicas.any_able
+            await until(lambda: not replicas.any_able)
         finally:
             here.signal(signal.SIGCONT)
         await until(lambda: replicas.any_able)
