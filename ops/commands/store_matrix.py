@@ -48,7 +48,9 @@ class PairResult(Struct, frozen=True):
     took_s: float | None = None
 
 
-def run(environ: Mapping[str, str], arguments: Sequence[str], *, everything: bool, offline: bool) -> int:
+def run(
+    environ: Mapping[str, str], arguments: Sequence[str], pairs: Sequence[tuple[str, str]], *, offline: bool
+) -> int:
     """Test the pairs one after the other and print a table; return 1 if a test failed.
 
     `arguments` go to pytest. A server that can't be had is named and is no failure.
@@ -59,7 +61,7 @@ def run(environ: Mapping[str, str], arguments: Sequence[str], *, everything: boo
         except NotFetched as error:
             print(f"{title} is missing, and tests that need it are left out: {error}", file=sys.stderr)
     results = []
-    for number, pair in enumerate(PAIRS if everything else OLDEST):
+    for number, pair in enumerate(pairs):
         files = tests() + (ONCE if number == 0 else ())
         results.append(_tested(pair, [*files, *arguments], environ, offline=offline))
     width = max(len(one.servers) for one in results)
@@ -69,6 +71,17 @@ def run(environ: Mapping[str, str], arguments: Sequence[str], *, everything: boo
     for line in NOWHERE:
         print(f"Not tested: {line}")
     return int(any(one.result.startswith("failed") for one in results))
+
+
+def pairs_of(wanted: str) -> Sequence[tuple[str, str]]:
+    """Return the pairs for `all`, `oldest`, or a pair such as `PostgreSQL 18 + Valkey 9.0`; raises ValueError."""
+    if wanted in ("all", "oldest"):
+        return PAIRS if wanted == "all" else OLDEST
+    postgres, _, redis = (word.strip() for word in wanted.partition("+"))
+    titles = [title for pair in PAIRS for title in pair]
+    if {postgres, redis} <= set(titles) and postgres.startswith("PostgreSQL") and not redis.startswith("PostgreSQL"):
+        return ((postgres, redis),)
+    raise ValueError(f"`{wanted}` is not all, oldest, or a pair of {', '.join(sorted(set(titles)))}")
 
 
 def tests() -> tuple[str, ...]:

