@@ -25,7 +25,7 @@ REFUSED: Final = ("PostgreSQL 14", "Redis 6.2")  # tests see that these are refu
 OTHERS: Final = ("PostgreSQL 18",)  # a backup of the oldest comes back in it, and the other way round
 NOWHERE: Final = ("Valkey 7.2: no package contains it",)
 RUN_S: Final = 1_800  # of one pair; 100 to 250 s on two cores
-_SHOWN_ON_FAILURE = 80  # lines
+_SHOWN_ON_FAILURE = 400  # lines
 
 # Patterns of files and folders. What depends on the servers: statements, migrations, locks, time-outs, scripts and
 # streams; flows through all of them; the service as a whole.

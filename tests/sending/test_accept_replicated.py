@@ -16,6 +16,7 @@ from tests.harness.sending import Process, message_id
 WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'waybill accept test'"
 )
+PROBE_WAITS = "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $1"
 
 Replicate = Callable[[bool], Awaitable[None]]
 
@@ -28,10 +29,29 @@ async def replica_away(servers: Temporary) -> AsyncIterator[Replicate]:
     async def change(away: bool) -> None:
         await connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{'absent' if away else ''}'")
         await connection.execute("SELECT pg_reload_conf()")
+        if away:
+            await commits_wait(servers.database_url, connection)
 
     yield change
     await change(False)
     await connection.close()
+
+
+async def commits_wait(database_url: str, observer: asyncpg.Connection) -> None:
+    """Wait until commits wait: the checkpointer applies the setting, some time after the reload."""
+    probe = await asyncpg.connect(database_url, server_settings={"synchronous_commit": "on"})
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                commit = asyncio.create_task(probe.execute("SELECT pg_logical_emit_message(true, 'tests', '')"))
+                while not commit.done():
+                    if await observer.fetchval(PROBE_WAITS, probe.get_server_pid()):
+                        return
+                    await asyncio.sleep(0.02)
+                await commit
+    finally:
+        probe.terminate()
+        await asyncio.gather(commit, return_exceptions=True)
 
 
 async def test_a_commit_that_lost_its_answer_counts_once_the_replica_has_it(
