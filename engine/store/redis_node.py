@@ -16,7 +16,7 @@ import hiredis
 from redis.asyncio import Connection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from engine.base.server_versions import UnsupportedServer, check_redis
 from engine.base.settings import BadSetting
@@ -182,7 +182,7 @@ class Node:
 
 
 async def _check_version(connection: Connection) -> None:
-    """Raise UnsupportedServer if the server is too old.
+    """Raise UnsupportedServer if the server is too old, a RedisError if it is another kind of server.
 
     HELLO is allowed to every user whatever the access list says; servers before Redis 6 do not know it.
     """
@@ -193,5 +193,9 @@ async def _check_version(connection: Connection) -> None:
         if "unknown command" in str(refused).lower():
             check_redis("redis", "5 or older")
         raise
-    facts = dict(zip(answer[::2], answer[1::2], strict=True))
-    check_redis(facts[b"server"].decode(), facts[b"version"].decode())
+    try:
+        facts = dict(zip(answer[::2], answer[1::2], strict=True))
+        server, version = facts[b"server"].decode(), facts[b"version"].decode()
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InvalidResponse("it answers, but not as Redis does") from None
+    check_redis(server, version)

@@ -6,16 +6,19 @@ server is used only if it reports the role primary itself.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 from msgspec import Struct
 from redis.exceptions import RedisError
 
 from engine.base.redis_url import RedisServers
+from engine.base.server_url import MAX_PORT
 from engine.store.redis_errors import RedisUnavailable
 from engine.store.redis_node import Node, RedisCommand
 from engine.store.redis_primary import LOOK_TIMEOUT_S, RedisPrimary, role_of
+
+_NO_PRIMARY: Final = "its reply names no primary"
 
 
 class WatchedPrimary(Struct, frozen=True):
@@ -78,12 +81,12 @@ async def ask_sentinel(sentinel: Node, name: str, timeout_s: float) -> WatchedPr
     return str(answer) if isinstance(answer, RedisError) else read_watched(answer)
 
 
-def read_watched(answer: Sequence[Any]) -> WatchedPrimary | str:
-    """Parse the reply to `SENTINEL MASTER`: names and values in turn."""
-    words = [word.decode("utf-8", "replace") for word in answer]
-    fields = dict(zip(words[::2], words[1::2], strict=False))
+def read_watched(answer: Any) -> WatchedPrimary | str:
+    """Parse the reply to `SENTINEL MASTER`, names and values in turn; another server's reply may be anything."""
     try:
-        return WatchedPrimary(
+        words = [word.decode("utf-8", "replace") for word in answer]
+        fields = dict(zip(words[::2], words[1::2], strict=False))
+        found = WatchedPrimary(
             host=fields["ip"],
             port=int(fields["port"]),
             epoch=int(fields.get("config-epoch", "0")),
@@ -92,5 +95,6 @@ def read_watched(answer: Sequence[Any]) -> WatchedPrimary | str:
             sentinels=int(fields.get("num-other-sentinels", "0")) + 1,
             quorum=int(fields.get("quorum", "0")),
         )
-    except (KeyError, ValueError):
-        return "its reply names no primary"
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return _NO_PRIMARY
+    return found if found.host and 0 < found.port <= MAX_PORT else _NO_PRIMARY

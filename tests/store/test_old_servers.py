@@ -17,7 +17,7 @@ from engine.base.settings import Settings, load
 from engine.store import redis as redis_store
 from engine.store.migrate import migrate, open_current, pending
 from engine.store.postgres import DatabaseSession, connect
-from engine.store.redis import RedisTooOld
+from engine.store.redis import RedisTooOld, RedisUnavailable
 from loadtests.kit.service import make_folder
 from loadtests.ports import reserve_port
 from ops.host import prepare, store_servers
@@ -179,6 +179,19 @@ async def test_the_start_refuses_a_redis_that_is_too_old(
     for start in (prepare._database, worker.run):
         with pytest.raises(UnsupportedServer, match="is too old"):
             await start(own)
+
+
+@pytest.mark.parametrize("reply", [b"+OK\r\n", b":1\r\n", b"*1\r\n+server\r\n", b"*2\r\n$6\r\nserver\r\n:1\r\n"])
+async def test_a_server_that_is_no_redis_counts_as_unavailable(reply: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(4096):
+            writer.write(b"+OK\r\n" * piece.count(b"CLIENT\r\n") + reply * piece.count(b"HELLO"))
+
+    async with listening(serve) as (host, port):
+        redis = redis_store.connect(f"redis://{host}:{port}", timeout_s=PATIENCE_S)
+        with pytest.raises(RedisUnavailable, match="not as Redis does"):
+            await redis.ping()
+        await redis.aclose()
 
 
 async def test_a_redis_that_does_not_answer_is_not_refused() -> None:

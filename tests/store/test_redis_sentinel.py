@@ -138,5 +138,14 @@ def test_the_reply_of_a_sentinel_is_read() -> None:
     ]  # fmt: skip
 
     assert read_watched(reply) == SEEN
-    assert read_watched([b"name", b"mymaster"]) == "its reply names no primary"
-    assert read_watched([b"ip", b"a", b"port", b"x"]) == "its reply names no primary"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        [b"name", b"mymaster"], [b"ip", b"a", b"port", b"x"], [b"ip", b"a", b"port", b"70000"],
+        [b"ip", b"", b"port", b"1"], [b"ip", [b"a"], b"port", b"1"], None, 1, b"OK",
+    ],
+)  # fmt: skip
+def test_a_reply_of_another_kind_of_server_names_no_primary(reply: object) -> None:
+    assert read_watched(reply) == "its reply names no primary"
