@@ -22,7 +22,7 @@ from engine.base.version import COMMAND
 from engine.store import partitions
 from engine.store.database_errors import Deadlock, LockUnavailable, SchemaMismatch
 from engine.store.own_schema import LOCK_SCHEMA
-from engine.store.postgres import ACQUIRE_TIMEOUT_S, connect, open_pool, refuse_pooler
+from engine.store.postgres import ACQUIRE_TIMEOUT_S, close_pool, connect, open_pool, refuse_pooler
 
 FOLDER = Path(__file__).parent / "migrations"
 LOCK_TIMEOUT_S = 1.0  # maximum time that other statements wait behind a migration that waits for its lock
@@ -134,8 +134,8 @@ async def open_current(database_url: str, **options: Any) -> asyncpg.Pool:
     pool = await open_pool(database_url, **options)
     try:
         await require(pool)
-    except MigrationError:
-        pool.terminate()
+    except BaseException:
+        await close_pool(pool)  # others may share it
         raise
     return pool
 

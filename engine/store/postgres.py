@@ -322,7 +322,7 @@ async def _opened(
         raise translated(error) from error
     try:
         await _require_settings(pool)
-    except BehindPooler:
+    except BaseException:
         pool.terminate()
         raise
     return pool

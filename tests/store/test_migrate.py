@@ -18,6 +18,7 @@ from engine.base import clock, ids
 from engine.base.settings import PREFIX, Settings, to_environ
 from engine.sending.messages import store as messages
 from engine.store import migrate, partitions
+from engine.store.database_errors import DatabaseError
 from engine.store.migrate import MigrationError
 from tests.harness import history
 from tests.harness.accounts import make_account
@@ -306,3 +307,18 @@ async def test_a_database_of_the_version_before_migrates_and_what_it_holds_is_de
     # Processes of the version before, which are replaced one by one after the migration, still settle by it.
     assert await connection.fetchval("SELECT count(*) FROM pg_proc WHERE proname = 'settle_whole'") == 1
     await connection.close()
+
+
+async def test_a_start_that_fails_leaves_no_session_behind(own_database: str) -> None:
+    connection = await asyncpg.connect(own_database)
+    try:
+        await connection.execute("ALTER TABLE schema_migrations RENAME TO migrations_before")
+        await connection.execute("CREATE VIEW schema_migrations AS SELECT 1 / 0 AS number")
+        with pytest.raises(DatabaseError, match="division by zero"):
+            await migrate.open_current(own_database, name="failed start")
+        left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waybill failed start'"
+        async with asyncio.timeout(PATIENCE_S):
+            while await connection.fetchval(left):
+                await asyncio.sleep(0.02)
+    finally:
+        await connection.close()
