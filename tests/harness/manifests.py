@@ -11,7 +11,7 @@ from tests.harness.chart_tools import Manifest
 PARTS: Final = ("api", "relay", "mx", "mta", "worker")
 _SAMPLES: Final = {
     "WAYBILL_KEY_PEPPER": "0" * 64, "WAYBILL_DATABASE_URL": "postgresql://db/waybill",
-    "WAYBILL_REDIS_URL": "redis://cache:6379",
+    "WAYBILL_REDIS_URL": "redis://cache:6379", "WAYBILL_API_HOST": "192.0.2.1",
 }  # fmt: skip
 EVERYTHING: Final[dict[str, Any]] = {
     "settings": {"WAYBILL_OPERATORS": "ann@example.com"},

@@ -1,18 +1,23 @@
 """The Helm chart renders manifests that Kubernetes takes and that agree with the code."""
 
 import re
+import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
+import redis
 import yaml  # type: ignore[import-untyped]
 
 from engine.base.settings import PREFIX, SECRETS, Settings, load, variable
 from engine.base.settings_docs import documented
-from ops.host import healthcheck, process_specs, rolling, sockets
+from loadtests.drill.valkey_servers import until
+from ops.host import healthcheck, process_specs, rolling, server_paths, sockets
 from ops.host.process_specs import ROOT
 from tests.harness import chart_tools
 from tests.harness.chart_tools import CHART, REQUIRED, Manifest, merged, render_all
 from tests.harness.manifests import ALL, EVERYTHING, container, environment, kind, parts, pods, selects, settings_of
+from tests.harness.patience import PATIENCE_S
 
 VERSIONS = ("1.29", "1.33", "1.37")  # from Chart.yaml's kubeVersion to the newest known
 
@@ -117,6 +122,41 @@ def test_every_secret_comes_from_an_existing_one(manifests: list[Manifest]) -> N
             if one["name"] in secrets:
                 text = one.get("value", "")
                 assert "secretKeyRef" in one.get("valueFrom", {}) or "$(VALKEY_PASSWORD)@" in text, one
+
+
+def test_no_secret_is_an_argument_where_the_list_of_processes_shows_it(manifests: list[Manifest]) -> None:
+    for name, pod in pods(manifests).items():
+        given = container(pod)
+        secret = [one["name"] for one in given["env"] if "secretKeyRef" in one.get("valueFrom", {})]
+        words = " ".join([*given.get("command", []), *given["args"]])
+        assert not [one for one in secret if f"$({one})" in words], name
+
+
+def test_the_chart_starts_a_valkey_that_demands_the_password(
+    rendered: dict[str, list[Manifest]], tmp_path: Path
+) -> None:
+    given = container(pods(rendered["everything"])["waybill-valkey"])
+    socket, [script] = tmp_path / "valkey.sock", given["args"]
+    (tmp_path / "valkey-server").symlink_to(server_paths.valkey_program(server_paths.find_paths(tmp_path)))
+    script = script.replace("--dir /data", f"--dir {tmp_path} --port 0 --unixsocket {socket}")
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "REDISCLI_AUTH": "0123456789abcdef"}
+    with subprocess.Popen([*given["command"], script], env=environ, stdout=subprocess.DEVNULL) as server:
+        try:
+            with redis.Redis(unix_socket_path=str(socket), password=environ["REDISCLI_AUTH"]) as client:
+                until(lambda: socket.exists() and client.ping(), PATIENCE_S, "Valkey did not start")
+                assert client.config_get("maxmemory*")["maxmemory-policy"] == "noeviction"
+                assert client.config_get("maxmemory")["maxmemory"] == str(512 * 1024 * 1024)
+            with redis.Redis(unix_socket_path=str(socket)) as stranger, pytest.raises(redis.AuthenticationError):
+                stranger.ping()
+        finally:
+            server.kill()
+
+
+def test_metrics_on_a_nodes_network_are_not_on_its_public_addresses(rendered: dict[str, list[Manifest]]) -> None:
+    for name, manifests in rendered.items():
+        env = container(parts(manifests)["mta"])["env"]
+        bound = [one["valueFrom"]["fieldRef"]["fieldPath"] for one in env if one["name"] == "WAYBILL_API_HOST"]
+        assert bound == (["status.hostIP"] if name == "minimal" else []), name
 
 
 def test_containers_declare_the_ports_that_the_part_listens_on(manifests: list[Manifest]) -> None:

@@ -123,7 +123,7 @@ def test_the_schema_reserves_what_the_chart_sets() -> None:
     known = {variable(field) for field in Settings.__struct_fields__}
     found = [one for one in render_all([merged(REQUIRED, one) for one in ALL.values()]) if not isinstance(one, str)]
     set_here = {one["name"] for each in found for pod in parts(each).values() for one in container(pod)["env"]}
-    extra = {"WAYBILL_OPERATORS", "POD_IP", "MTA_SOURCES", "VALKEY_PASSWORD"}
+    extra = {"WAYBILL_OPERATORS", "WAYBILL_API_HOST", "POD_IP", "MTA_SOURCES", "VALKEY_PASSWORD"}
 
     assert set_here - extra <= reserved <= known
     assert {variable(field) for field in SECRETS} <= reserved

@@ -50,10 +50,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """all: URL of PostgreSQL, `postgresql://…`; may name several hosts; unset: an embedded server under the state
     folder."""
     database_read_url: str | None = None
-    """api: URL of one or more streaming replicas of that PostgreSQL, each named itself; lists, searches, statistics and
-    exports are read there. Unset: everything is read from the primary."""
+    """api, relay: URL of one or more streaming replicas of that PostgreSQL, each named itself; lists, searches,
+    statistics and exports are read there. Unset: everything is read from the primary."""
     read_lag_s: float = 5.0
-    """api: Maximum time by which a replica may lag; one that lags more gets no reads."""
+    """api, relay: Maximum time by which a replica may lag; one that lags more gets no reads."""
     redis_url: str | None = None
     """all: URL of Redis or Valkey, `redis://…`, `rediss://…`, `redis+sentinel://…`, `redis+cluster://…` or `unix://…`;
     unset: an embedded server under the state folder."""

@@ -91,8 +91,10 @@ capabilities: {drop: [ALL]}
 {{- include "waybill.storeVariables" .root }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_KEY_PEPPER") }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_KEY_PEPPER_PREVIOUS" "optional" true) }}
-{{- if eq .component "api" }}
+{{- if has .component (list "api" "relay") }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_DATABASE_READ_URL" "optional" true) }}
+{{- end }}
+{{- if eq .component "api" }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_IDP_CLIENT_SECRET" "optional" true) }}
 {{ include "waybill.secretVariable" (dict "root" .root "name" "WAYBILL_STRIPE_WEBHOOK_SECRET" "optional" true) }}
 {{- end }}
@@ -241,6 +243,12 @@ spec:
       {{- end }}
       env:
         {{- include "waybill.environment" . | trim | nindent 8 }}
+        {{- if and $isMta $part.hostNetwork (not (hasKey .root.Values.settings "WAYBILL_API_HOST")) }}
+        # For the listener of the metrics, the only one of this pod: not on the node's public addresses.
+        - name: WAYBILL_API_HOST
+          valueFrom:
+            fieldRef: {fieldPath: status.hostIP}
+        {{- end }}
         {{- if and $isMta $part.sources }}
         - name: POD_IP
           valueFrom:
