@@ -77,7 +77,7 @@ async def admit(context: RequestContext, operation: Operation, call: Call, respo
     if caller.origins is not None:
         cross_origin.allow(call.request, response, caller.origins)
     rate = context.settings.request_rate or caller.requests_per_second
-    await _limit(context, f"key:{caller.key_id}", rate, response)
+    await _limit(context, caller.credential, rate, response)
     if operation.access is Access.SESSION:
         raise auth.session_required()
     key_auth.check_scope(caller, operation.scopes)

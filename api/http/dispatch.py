@@ -162,7 +162,7 @@ async def _handled(
             if not operation.takes_query:
                 del given["query"]
         if reads is not None and operation.lagging:
-            return await reads.answer(call, partial(_handle, operation, call, given), deadline_s)
+            return await reads.answer(call, given, partial(_handle, operation, call, given), deadline_s)
         with within(deadline_s):
             return await _handle(operation, call, given)
     except Refusal as refusal:

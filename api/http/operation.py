@@ -120,7 +120,7 @@ class Call(Struct):
     def credential(self) -> str | None:
         """Return the name of the caller's key or person among all, which is that of its rate limit; None without."""
         if self.caller is not None:
-            return f"key:{self.caller.key_id}"
+            return self.caller.credential
         return None if self.signed_in is None else f"usr:{self.signed_in.user_id}"
 
     @property

@@ -1,4 +1,4 @@
-"""Open sessions on a replica, and lend them as a pool whose statements are repeated on the primary if they fail."""
+"""Open sessions on a replica, and give each operation a source whose statements go to the primary once one fails."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -33,10 +33,16 @@ _SQL = Queries.beside(__file__, "replica_pool.sql")
 
 
 class ServerIdentity(Struct, frozen=True):
-    """The database system that a server belongs to, and the time of its start."""
+    """The database system that a server belongs to, the time of its start, and where a session reads."""
 
     system: int
     started_at: datetime
+    database: str
+    schema: str | None
+
+    def reads_as(self, primary: "ServerIdentity") -> bool:
+        """Return True if a session here reads a copy of the tables that one on the primary reads."""
+        return (self.system, self.database, self.schema) == (primary.system, primary.database, primary.schema)
 
 
 IDENTITY = _SQL.rows("server_identity", ServerIdentity)
@@ -47,22 +53,36 @@ class NotAReplica(SessionLost):
 
 
 class StrangerReplica(DatabaseError):  # noqa: N818 - named for what it says
-    """The server has another history than the primary, as the replica of another installation."""
+    """The server has other tables than the primary: those of another installation, or of another schema."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, found: ServerIdentity, own: ServerIdentity) -> None:
         super().__init__(
-            f"{':'.join(host)} of {variable('database_read_url')} belongs to another database system than the "
-            f"primary. Name a streaming replica of {variable('database_url')}."
+            f"{':'.join(host)} of {variable('database_read_url')} {difference(found, own)}. Name a streaming replica "
+            f"of {variable('database_url')}, with the same database and options."
         )
 
 
-class ReplicaPool(SessionPool):
-    """The sessions of a process on one replica. A single statement that fails there is repeated on the primary.
+def difference(found: ServerIdentity, own: ServerIdentity) -> str:
+    """Return in words where a server of the URL reads that does not read as the primary."""
+    if found.system != own.system:
+        return "belongs to another database system than the primary"
+    return f"reads {found.database}.{found.schema}, not {own.database}.{own.schema}"
 
-    Errors inside `acquire()` are the caller's: `api.http.replica_reads` repeats the whole operation.
+
+class LaggingSource:
+    """The source of one operation's reads: a replica, and after the first failure the primary.
+
+    It never returns to the replica, which may lack what the operation has seen on the primary: the account log would
+    look incomplete. Errors inside `acquire()` are the caller's: `api.http.replica_reads` repeats the whole operation.
     """
 
-    primary: asyncpg.Pool
+    def __init__(self, replica: SessionPool, primary: asyncpg.Pool) -> None:
+        self._pool: asyncpg.Pool = replica
+        self._primary = primary
+
+    def acquire(self, *, timeout: float | None = None) -> Any:
+        """Return a context manager that borrows a session."""
+        return self._pool.acquire(timeout=timeout)
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> list[Any]:
         """Return all rows."""
@@ -78,12 +98,14 @@ class ReplicaPool(SessionPool):
         return await self._read("fetchval", query, *args, **options)
 
     async def _read(self, method: str, query: str, *args: Any, **options: Any) -> Any:
-        try:
-            return await getattr(super(), method)(query, *args, **options)
-        except DatabaseError as error:
-            _log.info("read repeated on the primary", error=repr(error))
-            metrics.TALLY.add(metrics.LAGGING_READS, "repeated")
-            return await getattr(self.primary, method)(query, *args, **options)
+        if self._pool is not self._primary:
+            try:
+                return await getattr(self._pool, method)(query, *args, **options)
+            except DatabaseError as error:
+                self._pool = self._primary
+                _log.info("read repeated on the primary", error=repr(error))
+                metrics.TALLY.add(metrics.LAGGING_READS, "repeated")
+        return await getattr(self._primary, method)(query, *args, **options)
 
 
 async def open_session(database_url: str, host: Host, *, timeout_s: float) -> DatabaseSession:
@@ -113,7 +135,7 @@ async def open_any(database_url: str, host: Host, *, timeout_s: float) -> Databa
 
 
 async def refuse_strangers(settings: Settings) -> None:
-    """Raise StrangerReplica if a replica of the settings is of another database system than the primary.
+    """Raise StrangerReplica if a server of the settings has other tables than the primary.
 
     Servers that cannot be asked are left to the processes, which read from the primary meanwhile.
     """
@@ -125,8 +147,8 @@ async def refuse_strangers(settings: Settings) -> None:
         found = None
         with suppress(DatabaseError):
             found = await _identity_of(await open_any(settings.database_read_url, host, timeout_s=ACQUIRE_TIMEOUT_S))
-        if found is not None and found.system != own.system:
-            raise StrangerReplica(host)
+        if found is not None and not found.reads_as(own):
+            raise StrangerReplica(host, found, own)
 
 
 async def _identity_of(session: asyncpg.Connection) -> ServerIdentity:
@@ -138,9 +160,7 @@ async def _identity_of(session: asyncpg.Connection) -> ServerIdentity:
     return identity
 
 
-async def open_replica_pool(
-    database_url: str, host: Host, server: ServerIdentity, primary: asyncpg.Pool
-) -> ReplicaPool:
+async def open_replica_pool(database_url: str, host: Host, server: ServerIdentity) -> SessionPool:
     """Return a pool without sessions yet, all of which will be on `server`: a name may lead to several servers, and
     only this one's lag is known.
     """
@@ -155,14 +175,13 @@ async def open_replica_pool(
             raise
         return opened
 
-    pool = ReplicaPool(
+    pool = SessionPool(
         database_url,
         connect=session,
         min_size=0,
         max_size=MAX_SESSIONS,
         **pool_options(IDLE_S, _settings(database_url, "api replica")),
     )
-    pool.primary = primary
     await pool
     return pool
 

@@ -22,10 +22,17 @@ from msgspec import Struct
 from engine.base.settings import Settings
 from engine.store import metrics
 from engine.store.database_errors import DatabaseError
-from engine.store.postgres import DatabaseSession
+from engine.store.postgres import DatabaseSession, SessionPool
 from engine.store.postgres_hosts import Host, hosts_of
 from engine.store.queries import Queries
-from engine.store.replica_pool import IDENTITY, NotAReplica, ReplicaPool, open_replica_pool, open_session
+from engine.store.replica_pool import (
+    IDENTITY,
+    LaggingSource,
+    NotAReplica,
+    difference,
+    open_replica_pool,
+    open_session,
+)
 
 PROBE_S: Final = 0.5
 PROBE_TIMEOUT_S: Final = 2.0  # a replica that hangs ends the reads on it after this, long before their own time limit
@@ -122,8 +129,9 @@ class Replica:
 
     def __init__(self, database_url: str, host: Host, primary: asyncpg.Pool, max_lag_s: float) -> None:
         self.name = ":".join(host)
-        self.pool: ReplicaPool | None = None
+        self.pool: SessionPool | None = None
         self._shown_until = -math.inf
+        self._newest = -math.inf  # of all servers that the name led to, for the metric
         self._url = database_url
         self._host = host
         self._primary = primary
@@ -157,12 +165,15 @@ class Replica:
             self.close()
             self._retry_at = time.monotonic() + RETRY_S
             self._say(str(error) or "no answer")
-        if (lag_s := self.lag_s(time.monotonic())) < math.inf:
-            metrics.REPLICA_LAG.labels(self.name).set(lag_s)
+        self._newest = max(self._newest, self._shown_until)
+        if self._newest > -math.inf:
+            metrics.REPLICA_LAG.labels(self.name).set(time.monotonic() - self._newest)
 
     async def _state(self) -> ReplicaState:
         if self._session is None:
             self._session = await open_session(self._url, self._host, timeout_s=PROBE_TIMEOUT_S)
+            # The name may lead to another server now, and one that crashed may show less than before.
+            self._shown_until = -math.inf
         state = await REPLICA.first(self._session)
         assert state is not None
         if state.place is None:
@@ -175,11 +186,20 @@ class Replica:
             self._close_pool()
             self._say("it lags" if lag_s < math.inf else "it does not follow this primary")
         elif self.pool is None and self._steady >= STEADY_PROBES:
-            assert self._session is not None
-            server = await IDENTITY.first(self._session)
-            assert server is not None
-            self.pool = await open_replica_pool(self._url, self._host, server, self._primary)
+            await self._open()
+
+    async def _open(self) -> None:
+        """Open the pool, unless the URL leads to other tables than those of the primary."""
+        assert self._session is not None
+        server, own = await IDENTITY.first(self._session), await IDENTITY.first(self._primary)
+        assert server is not None
+        assert own is not None
+        if server.reads_as(own):
+            self.pool = await open_replica_pool(self._url, self._host, server)
             self._say("")
+        else:
+            self._steady = 0
+            self._say(difference(server, own))
 
     def _say(self, problem: str) -> None:
         """Log a change of the replica's state once."""
@@ -222,12 +242,12 @@ class Replicas:
         url = settings.database_read_url
         return None if url is None else cls(url, primary, settings.read_lag_s)
 
-    def choose(self, since: float) -> ReplicaPool | None:
-        """Return the pool of a replica that shows everything committed before `since`, in turn; None if none does."""
+    def choose(self, since: float) -> LaggingSource | None:
+        """Return a source on a replica that shows everything committed before `since`, in turn; None if none does."""
         now = time.monotonic()
-        able = [one.pool for one in self._all if one.shows(since, now)]
+        able = [one.pool for one in self._all if one.pool is not None and one.shows(since, now)]
         self._turn += 1
-        return able[self._turn % len(able)] if able else None
+        return LaggingSource(able[self._turn % len(able)], self._primary) if able else None
 
     @property
     def any_able(self) -> bool:

@@ -24,6 +24,7 @@ from engine.sending.accept import Acceptor
 from engine.store import exemplars, large_mail, metrics, socket_activation, stopping
 from engine.store import redis as redis_store
 from engine.store.caches import Stamps
+from engine.store.last_writes import LastWrites
 from engine.store.migrate import open_current
 from engine.store.pace import PACE
 from engine.store.postgres import close_pool
@@ -73,7 +74,7 @@ async def open_services(
         certificate=served_certificate,
         auth=SubmissionAuth(keys, limits, settings),
         limits=limits,
-        submitter=Submitter(acceptor, settings.mail_host),
+        submitter=Submitter(acceptor, settings.mail_host, LastWrites.from_settings(settings, client)),
     )
     stamps = Stamps(pool, [keys.cache, *acceptor.caches])
     return SubmissionServices(pool, client, acceptor, keys, hints, stamps, server, rate)

@@ -191,7 +191,7 @@ class SubmissionSession(EsmtpSession):
         try:
             caller = await self._current_caller()
             rate = self._server.settings.request_rate or caller.requests_per_second
-            limited = await self._server.limits.check(f"key:{caller.key_id}", rate)
+            limited = await self._server.limits.check(caller.credential, rate)
         except Refusal as refusal:
             self.closing = True  # every later command would be refused for the same reason
             return refusal

@@ -18,6 +18,7 @@ from engine.sending.emails.types import Accepted
 from engine.sending.preparation import Origin, read_message
 from engine.store import metrics
 from engine.store.database_errors import DatabaseUnavailable
+from engine.store.last_writes import LastWrites
 from mta.submission import counters, replies
 
 SOURCE: Final = "smtp"
@@ -40,14 +41,16 @@ class SubmittedEnvelope(Struct, frozen=True):
 class Submitter:
     """The acceptance of submitted messages, for all sessions of one process."""
 
-    def __init__(self, acceptor: Acceptor, host: str) -> None:
+    def __init__(self, acceptor: Acceptor, host: str, writes: LastWrites | None) -> None:
         self._acceptor = acceptor
         self._host = host
+        self._writes = writes  # only where the API reads from replicas
 
     async def submit(self, caller: Caller, envelope: SubmittedEnvelope, content: bytes) -> str:
         """Accept the message; return the reply to its final dot."""
         try:
-            accepted = await self._accept(caller, envelope, content)
+            accept = self._accept(caller, envelope, content)
+            accepted = await (accept if self._writes is None else self._writes.during(caller.credential, accept))
         except Unsendable as error:
             reply = replies.reply_line(replies.BY_FLAW[error.flaw], ErrorType.INVALID_REQUEST, str(error))
             return _refused(ErrorType.INVALID_REQUEST, caller, reply)

@@ -10,7 +10,7 @@ from engine.base.settings import Settings, variable
 from engine.store.database_errors import DatabaseError
 from engine.store.postgres import DatabaseSession
 from engine.store.postgres_hosts import Host, hosts_of
-from engine.store.replica_pool import IDENTITY, ServerIdentity, open_any
+from engine.store.replica_pool import IDENTITY, ServerIdentity, difference, open_any
 from engine.store.replicas import PRIMARY, REPLICA, PrimaryState
 from ops.doctor.database import connect
 from ops.doctor.finding import DoctorFinding, bad, describe_error, good
@@ -68,8 +68,9 @@ async def _look(url: str, host: Host, own: ServerIdentity, primary: PrimaryState
 async def _compared(session: DatabaseSession, own: ServerIdentity, primary: PrimaryState, max_lag_s: float) -> _Seen:
     identity = await IDENTITY.first(session)
     assert identity is not None
-    if identity.system != own.system:
-        return _Seen("belongs to another database system", mend="Name a streaming replica of this primary.")
+    if not identity.reads_as(own):
+        mend = "Name a streaming replica of this primary, with the same database and options."
+        return _Seen(difference(identity, own), mend=mend)
     began = time.monotonic()
     while True:
         state = await REPLICA.first(session)

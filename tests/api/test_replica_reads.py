@@ -23,6 +23,7 @@ from tests.harness.operators import ADDRESS
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import TestPerson, make_person
 from tests.harness.replica import Reader, Replicated, reading, replicated
+from tests.harness.submission import message, relaying
 
 LAGGING = [operation for operation in all_operations() if operation.lagging]
 PATIENT = 600.0  # seconds that the replica may lag: a paused one still gets reads
@@ -87,6 +88,32 @@ async def test_a_caller_sees_its_own_write_at_once_and_others_see_it_within_the_
     assert "fresh" in await streams(reader, colleague)
     await settled(here, other, account.token)
     assert "fresh" in await streams(other, account.token)
+
+
+async def test_a_key_lists_what_it_has_just_submitted_over_smtp(
+    here: Replicated, reader: Reader, tmp_path: Path
+) -> None:
+    account = await make_account(here.pool)
+    await settled(here, reader, account.token)
+    async with relaying(here.settings, tmp_path) as relay, paused(here):
+        client = await relay.logged_in(account)
+        reply = await client.send(account, message(account))
+        listed = await reader.api.get("/v1/messages", account.token)
+    assert [one["id"] for one in listed.json["data"]] == [reply.split()[-1]]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/audit/events"])
+async def test_no_page_is_older_than_the_page_before(here: Replicated, reader: Reader, path: str) -> None:
+    account = await make_account(here.pool)
+    colleague = await add_key(here.pool, account.id)
+    await settled(here, reader, colleague)
+    async with paused(here):
+        for number in range(3):
+            await reader.api.post("/v1/emails", account.token, account.email(subject=f"Number {number}"))
+        first = await reader.api.get(f"{path}?limit=1", account.token)  # from the primary
+        second = await reader.api.get(f"{path}?limit=1&before={first.json['nextCursor']}", colleague)
+        rest = await reader.api.get(f"{path}?limit=100", account.token)
+    assert second.json["data"] == rest.json["data"][1:2]
 
 
 async def test_a_person_sees_what_they_changed_with_their_session(here: Replicated, reader: Reader) -> None:

@@ -1,5 +1,6 @@
 """Any process knows when a credential last wrote, or that it does not know."""
 
+import asyncio
 import math
 import time
 from collections.abc import AsyncIterator
@@ -76,6 +77,36 @@ async def test_a_write_that_could_not_be_noted_counts_for_all_credentials(client
     assert known(await writer.last(bystander)) >= wrote_at
     assert known(await reader.last(bystander)) >= wrote_at - 0.001  # the time of the server has microseconds
     await nowhere.aclose()
+
+
+async def test_the_next_note_makes_up_for_a_lost_one_in_a_process_that_reads_nothing(client: RedisClient) -> None:
+    nowhere = redis_store.connect("unix:///nonexistent/valkey.sock")
+    writer, reader, lost = LastWrites(nowhere, KEEP_S), LastWrites(client, KEEP_S), credential()
+    await reader.last(lost)
+    await writer.note(lost)
+    wrote_at = time.monotonic()
+    writer._client = client  # it answers again
+    await writer.note(credential())
+    assert known(await reader.last(lost)) >= wrote_at - 0.001
+    await nowhere.aclose()
+
+
+async def test_a_write_that_takes_longer_than_a_note_covers_is_noted_again(client: RedisClient) -> None:
+    writer, reader, name = LastWrites(client, KEEP_S), LastWrites(client, KEEP_S), credential()
+
+    async def write() -> float:
+        await asyncio.sleep(2 * COVERED_S)
+        return time.monotonic()
+
+    assert known(await reader.last(name)) < await writer.during(name, write()) <= known(await reader.last(name))
+
+
+async def test_a_write_that_is_refused_says_why(client: RedisClient) -> None:
+    async def write() -> None:
+        raise ValueError("refused")
+
+    with pytest.raises(ValueError, match="refused"):
+        await LastWrites(client, KEEP_S).during(credential(), write())
 
 
 async def test_after_a_loss_of_redis_every_credential_may_have_written(client: RedisClient) -> None:

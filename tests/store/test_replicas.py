@@ -15,7 +15,7 @@ from msgspec import structs
 from engine.base.settings import Settings
 from engine.store.database_errors import DatabaseError
 from engine.store.postgres import close_pool, open_pool
-from engine.store.replica_pool import ReplicaPool, StrangerReplica, refuse_strangers
+from engine.store.replica_pool import LaggingSource, StrangerReplica, refuse_strangers
 from engine.store.replicas import Replicas
 from loadtests.drill.postgres_pair import PairedPostgres
 from tests.harness.patience import PATIENCE_S
@@ -52,7 +52,7 @@ async def until(true: Callable[[], bool], probes: "asyncio.Task[None] | None" = 
             await asyncio.sleep(0.05)
 
 
-def chosen(replicas: Replicas, since: float = -math.inf) -> ReplicaPool:
+def chosen(replicas: Replicas, since: float = -math.inf) -> LaggingSource:
     found = replicas.choose(since)
     assert found is not None
     return found
@@ -107,8 +107,8 @@ async def test_a_query_that_replay_cancels_is_repeated_on_the_primary(here: Repl
                 "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'"
                 " AND pid <> pg_backend_pid())"
             )
-            await here.pool.execute("DROP TABLE rows")
-            await here.pool.execute("CREATE TABLE rows AS SELECT 1 AS n")
+            # In one transaction: the statement is repeated as soon as it is cancelled.
+            await here.pool.execute("DROP TABLE rows; CREATE TABLE rows AS SELECT 1 AS n")
             assert (await reading)[1] == 1
     finally:
         await here.on_replica("ALTER SYSTEM RESET max_standby_streaming_delay")
@@ -145,6 +145,70 @@ async def test_a_replica_that_hangs_fails_no_read(here: Replicated) -> None:
         finally:
             here.signal(signal.SIGCONT)
         await until(lambda: replicas.any_able)
+
+
+async def test_an_operation_that_has_read_from_the_primary_does_not_return_to_the_replica(here: Replicated) -> None:
+    async with following(str(here.settings.database_read_url), here.pool) as replicas:
+        source = chosen(replicas)
+        assert await source.fetchval("SELECT pg_is_in_recovery()")
+        assert (
+            await source.fetchval(ON_REPLICA.format("1 / (pg_is_in_recovery()::int - 1)")) is None
+        )  # repeated on the primary
+        assert not await source.fetchval("SELECT pg_is_in_recovery()")
+        assert await chosen(replicas).fetchval("SELECT pg_is_in_recovery()")  # of the next operation
+
+
+async def test_a_replica_that_shows_less_after_a_crash_gets_no_reads_of_what_it_had_shown(here: Replicated) -> None:
+    async with following(str(here.settings.database_read_url), here.pool, max_lag_s=600.0) as replicas:
+        await here.on_replica("CHECKPOINT")
+        await here.pool.execute("CREATE TABLE shown (n int)")
+        wrote_at = time.monotonic()
+        try:
+            await until(lambda: replicas.choose(wrote_at) is not None)
+            await here.on_replica("ALTER SYSTEM SET recovery_min_apply_delay = '10 min'")
+            await asyncio.to_thread(here.replica.kill)
+            await until(lambda: not replicas.any_able)
+            await asyncio.to_thread(here.replica.start)
+            assert not await here.on_replica("SELECT to_regclass('shown') IS NOT NULL")
+            for _ in range(50):  # longer than a replica needs to get reads again
+                assert replicas.choose(wrote_at) is None
+                await asyncio.sleep(0.1)
+        finally:
+            await here.delay(0)
+            await here.pool.execute("DROP TABLE shown")
+        await until(lambda: replicas.choose(wrote_at) is not None)
+
+
+@pytest.mark.parametrize("thing", ["DATABASE", "SCHEMA"])
+async def test_a_url_that_leads_to_other_tables_of_the_replica_is_refused_and_gets_no_reads(
+    here: Replicated, thing: str
+) -> None:
+    """Several installations may have one server, each with its own marks."""
+
+    def other(url: str) -> str:
+        return url.replace("/postgres?", "/other?") if thing == "DATABASE" else f"{url}&options=-csearch_path%3Dother"
+
+    await here.pool.execute(f"CREATE {thing} other")
+    session = await asyncpg.connect(other(here.servers.database_url))
+    probes = None
+    try:
+        await session.execute("CREATE TABLE replica_marks (timeline int, marked_at timestamptz)")
+        await session.execute("INSERT INTO replica_marks VALUES (1, now() + interval '1 hour')")
+        await here.caught_up()
+        url = other(str(here.settings.database_read_url))
+        with pytest.raises(StrangerReplica, match=r" reads \S*other\S*, not postgres\.public\."):
+            await refuse_strangers(structs.replace(here.settings, database_read_url=url))
+        replicas = Replicas(url, here.pool, MAX_LAG_S)
+        [replica] = replicas._all
+        probes = asyncio.create_task(replicas.run())
+        await until(lambda: replica._problem.startswith("reads "), probes)
+        assert not replicas.any_able
+    finally:
+        if probes is not None:
+            probes.cancel()
+            await asyncio.gather(probes, return_exceptions=True)
+        await session.close()
+        await here.pool.execute(f"DROP {thing} other {'CASCADE' if thing == 'SCHEMA' else 'WITH (FORCE)'}")
 
 
 async def test_a_server_of_another_system_is_refused_in_words(here: Replicated, own_database: str) -> None:

@@ -43,6 +43,11 @@ class Caller(Struct, frozen=True):
     reach: KeyRestrictions | None = None  # restrictions in addition to the scopes
     origins: frozenset[str] | None = None  # of web pages that may read with this key
 
+    @property
+    def credential(self) -> str:
+        """Return the name of the key among all credentials, for its rate limit and the notes of its writes."""
+        return f"key:{self.key_id}"
+
 
 class KnownKey(Struct, frozen=True):
     """A cached key with the parsed values of its row."""
