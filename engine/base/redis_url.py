@@ -12,7 +12,7 @@ watch; `sentinel_username` and `sentinel_password` in the query are those of the
 
 import re
 from enum import StrEnum
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
@@ -98,7 +98,11 @@ def _sentinels(parts: ServerUrl, plain: str) -> RedisServers:
     shared = [one for one in options if not one.startswith(_OF_SENTINEL)]
     if len(own) + len(shared) < len(options):
         raise ValueError("a URL with no options of sentinels but sentinel_username and sentinel_password")
-    login = f"{own.get('username', '')}:{own['password']}@" if own.get("password") else ""
+    if own.get("username") and not own.get("password"):
+        raise ValueError("a URL with a sentinel_password beside its sentinel_username")
+    # A query may hold characters that end a login.
+    user, password = (quote(unquote(own.get(one, "")), safe="") for one in ("username", "password"))
+    login = f"{user}:{password}@" if password else ""
     query = f"?{'&'.join(shared)}" if shared else ""
     # Sentinels have no databases.
     of_sentinels = "&".join(one for one in shared if not one.startswith("db="))

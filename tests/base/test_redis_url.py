@@ -42,6 +42,8 @@ def test_a_url_of_sentinels_says_who_they_are_and_how_to_reach_the_servers_that_
     assert found.primary_name == "my/master"
     assert found.watched_url("[::1]:6379") == "rediss://u:p@[::1]:6379/2?ssl_ca_certs=/a"
     assert parse("redis+sentinel://s1/mymaster").watched_url("a:1") == "redis://a:1"
+    [slash] = parse("redis+sentinel://s1/mymaster?sentinel_username=u&sentinel_password=p/a%3Ass").urls
+    assert slash == "redis://u:p%2Fa%3Ass@s1:26379"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,7 @@ def test_a_url_of_sentinels_says_who_they_are_and_how_to_reach_the_servers_that_
         ("redis+sentinel://:hunter2@a,b/mymaster/one", "a number as the database"),
         ("redis+sentinel://a,,b/mymaster", "a list of hosts"),
         ("redis+sentinel://a/mymaster?sentinel_timeout=hunter2", "no options of sentinels but"),
+        ("redis+sentinel://a/mymaster?sentinel_username=hunter2", "a sentinel_password beside"),
         ("redis+sentinel://a/mymaster?sentinel_password=hunter:2@b", "percent-encoded"),
     ],
 )
