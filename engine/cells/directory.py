@@ -192,39 +192,45 @@ class Directory:
         return row.version
 
     async def changes(self, after: int, limit: int) -> list[Placement]:
-        """Return placements that changed after a version, in order; removed ones have no cell."""
+        """Return `limit` placements that changed after a version, in order, and further ones of the last version;
+        removed ones have no cell.
+        """
         return await _CHANGES.fetch(self._pool, after, limit)
 
     # -- moves ------------------------------------------------------------------------------------
 
-    async def begin_move(self, accounts: Sequence[UUID], *, source: str, to: str) -> None:
-        """Mark all accounts of a unit as moving; again is fine. From now on fronts hold their requests, so that this
-        call begins the pause: copy what can be copied before it.
+    async def begin_move(self, accounts: Sequence[UUID], *, source: str, to: str) -> int:
+        """Mark all accounts of a unit as moving, and return the version with which `finish_move` ends this move; again
+        is fine. From now on fronts hold their requests, so that this call begins the pause: copy what can be copied
+        before it.
 
         Raises DirectoryConflict, with nothing changed, unless all of them are in `source` and move nowhere else.
         """
         async with self._pool.acquire() as connection, connection.transaction():
-            done = _rows(await _BEGIN_MOVE.execute(connection, list(accounts), source, to, await _next(connection)))
+            version = await _next(connection)
+            done = _rows(await _BEGIN_MOVE.execute(connection, list(accounts), source, to, version))
             if done != len(accounts):
                 raise DirectoryConflict(f"{len(accounts) - done} accounts are not in {source}, or move elsewhere")
+        return version
 
-    async def finish_move(self, accounts: Sequence[UUID], people: Sequence[UUID], *, to: str) -> None:
-        """Give a moving unit its new cell, with the claims of its accounts and people, in one transaction; again is
-        fine. From the commit on, the target's rows are the truth. Record the holders of its claims with `claim_many`
-        before.
+    async def finish_move(self, accounts: Sequence[UUID], people: Sequence[UUID], *, to: str, began: int) -> None:
+        """Give the unit whose move began with version `began` its new cell, with the claims of its accounts and people,
+        in one transaction; again is fine. From the commit on, the target's rows are the truth. Record the holders of
+        its claims with `claim_many` before.
 
-        Raises DirectoryConflict, with nothing changed, unless each account moves to `to` or is there.
+        Raises DirectoryConflict, with nothing changed, unless each account moves to `to` or is there: a mover that
+        stood still while another one took over must not place what that one has not copied yet.
         """
         async with self._pool.acquire() as connection, connection.transaction():
             version = await _next(connection)
-            await _FINISH_MOVE.execute(connection, list(accounts), to, version)
+            await _FINISH_MOVE.execute(connection, list(accounts), to, version, began)
             placed = await _PLACEMENTS.fetch(connection, list(accounts))
             if len(placed) != len(accounts) or any(one.cell != to or one.moving_to for one in placed):
                 raise DirectoryConflict(f"not all accounts were moving to {to}")
             await _MOVE_CLAIMS.execute(connection, [*accounts, *people], to)
 
     async def cancel_move(self, accounts: Sequence[UUID]) -> None:
-        """Let the accounts of a unit stay in their cell; again is fine."""
+        """Let accounts stay in their cell, with all that `begin_move` marked together with them; again is fine."""
         async with self._pool.acquire() as connection, connection.transaction():
             await _CANCEL_MOVE.execute(connection, list(accounts), await _next(connection))
 

@@ -31,8 +31,10 @@ SELECT account_id, cell, moving_to, version FROM placements WHERE account_id = $
 SELECT account_id, cell, moving_to, version FROM placements WHERE account_id = ANY($1::uuid[]);
 
 -- name: changes
--- At most $2 placements changed after version $1, in order.
-SELECT account_id, cell, moving_to, version FROM placements WHERE version > $1 ORDER BY version LIMIT $2;
+-- At least $2 placements changed after version $1, in order, if there are as many: all of a version or none, because the
+-- reader asks for higher versions next.
+SELECT account_id, cell, moving_to, version FROM placements WHERE version > $1
+ORDER BY version FETCH FIRST $2 ROWS WITH TIES;
 
 -- name: version
 -- The number of the last change.
@@ -60,18 +62,19 @@ UPDATE placements SET moving_to = $3, version = $4, updated_at = now()
 WHERE account_id = ANY($1::uuid[]) AND cell = $2 AND (moving_to IS NULL OR moving_to = $3);
 
 -- name: finish_move
--- Give accounts $1 that are moving to $2 that cell, with version $3.
+-- Give accounts $1 that are moving to $2 since version $4 that cell, with version $3.
 UPDATE placements SET cell = $2, moving_to = NULL, version = $3, updated_at = now()
-WHERE account_id = ANY($1::uuid[]) AND moving_to = $2;
+WHERE account_id = ANY($1::uuid[]) AND moving_to = $2 AND version = $4;
 
 -- name: move_claims
 -- Let the claims of holders $1 follow to cell $2.
 UPDATE claims SET cell = $2 WHERE holder = ANY($1::uuid[]);
 
 -- name: cancel_move
--- Let accounts $1 stay where they are, with version $2.
+-- Let accounts $1 stay where they are, with version $2, and with them all that began to move in the same transaction.
 UPDATE placements SET moving_to = NULL, version = $2, updated_at = now()
-WHERE account_id = ANY($1::uuid[]) AND moving_to IS NOT NULL;
+WHERE moving_to IS NOT NULL
+    AND version IN (SELECT version FROM placements WHERE account_id = ANY($1::uuid[]) AND moving_to IS NOT NULL);
 
 -- name: claim
 -- Claim name $2 of kind $1 for holder $4 in cell $3, and return the claim that then stands. A claim of the same cell

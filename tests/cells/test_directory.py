@@ -69,13 +69,13 @@ async def test_a_move_changes_accounts_and_claims_at_once(directory: Directory) 
     account, person = await place(directory), uuid4()
     await directory.claim("email", "ann@a.test", cell="one", holder=person)
     await directory.begin_move([account], source="one", to="two")
-    await directory.begin_move([account], source="one", to="two")
+    began = await directory.begin_move([account], source="one", to="two")
     moving = await directory.cell_of(account)
     assert moving is not None
     assert (moving.cell, moving.moving_to) == ("one", "two")
 
     for _ in range(2):
-        await directory.finish_move([account], [person], to="two")
+        await directory.finish_move([account], [person], to="two", began=began)
     moved = await directory.cell_of(account)
     assert moved is not None
     assert (moved.cell, moved.moving_to) == ("two", None)
@@ -91,7 +91,7 @@ async def test_a_unit_moves_whole_or_not_at_all(directory: Directory) -> None:
     with pytest.raises(DirectoryConflict):
         await directory.begin_move([here, elsewhere], source="one", to="two")
     with pytest.raises(DirectoryConflict):
-        await directory.finish_move([here], [], to="two")
+        await directory.finish_move([here], [], to="two", began=await directory.version())
     stays = await directory.cell_of(here)
     assert stays is not None
     assert stays.moving_to is None
@@ -107,6 +107,45 @@ async def test_a_canceled_move_leaves_the_account_where_it_was(directory: Direct
     stays = await directory.cell_of(account)
     assert stays is not None
     assert (stays.cell, stays.moving_to) == ("one", None)
+
+
+async def test_a_reader_of_pages_misses_no_change(directory: Directory) -> None:
+    unit = [uuid4() for _ in range(5)]
+    other = await place(directory)
+    seen = await directory.version()
+    await directory.cancel_move([other])
+    await directory.place_many(unit, "one")
+    await directory.begin_move([other], source="one", to="two")
+
+    found = set()
+    while page := await directory.changes(seen, 2):
+        found |= {one.account_id for one in page}
+        seen = max(one.version for one in page)
+    assert found == {*unit, other}
+
+
+async def test_all_that_began_to_move_together_stays_together(directory: Directory) -> None:
+    unit, other = [await place(directory), await place(directory)], await place(directory)
+    await directory.begin_move(unit, source="one", to="two")
+    await directory.begin_move([other], source="one", to="two")
+    await directory.cancel_move(unit[:1])
+
+    moving = {one: placed.moving_to for one in (*unit, other) if (placed := await directory.cell_of(one))}
+    assert moving == {unit[0]: None, unit[1]: None, other: "two"}
+
+
+async def test_a_mover_that_was_replaced_places_nothing(directory: Directory) -> None:
+    account = await place(directory)
+    stale = await directory.begin_move([account], source="one", to="two")
+    await directory.cancel_move([account])
+    began = await directory.begin_move([account], source="one", to="two")
+
+    with pytest.raises(DirectoryConflict):
+        await directory.finish_move([account], [], to="two", began=stale)
+    moving = await directory.cell_of(account)
+    assert moving is not None
+    assert (moving.cell, moving.moving_to) == ("one", "two")
+    await directory.finish_move([account], [], to="two", began=began)
 
 
 async def test_a_name_has_one_cell(directory: Directory) -> None:

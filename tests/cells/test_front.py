@@ -206,8 +206,8 @@ async def test_a_moving_account_waits_and_others_do_not(cells: TestCells) -> Non
 async def test_a_moved_account_is_served_by_its_new_cell(cells: TestCells) -> None:
     account = await placed(cells, cells.one)
     assert (await cells.front.get("/v1/me", account.token)).status == 200
-    await cells.directory.begin_move([account.id], source="one", to="two")
-    await cells.directory.finish_move([account.id], [], to="two")
+    began = await cells.directory.begin_move([account.id], source="one", to="two")
+    await cells.directory.finish_move([account.id], [], to="two", began=began)
 
     async with asyncio.timeout(PATIENCE_S):  # the new cell has no rows of it in this test
         while (await cells.front.get("/v1/me", account.token)).status != 401:
