@@ -21,7 +21,7 @@ from engine.accounts.audit import store as audit
 from engine.base import ids
 from engine.cells.directory import Directory, DirectoryConflict
 from engine.retention import erase
-from engine.store.database_errors import DatabaseError
+from engine.store.database_errors import DRIVER_ERRORS, DatabaseError
 from engine.store.postgres import close_pool, open_pool
 from ops.account_moves import copy_rows, fence
 from ops.account_moves.copy_rows import MovedTable, Say, StillChanging, Unit
@@ -31,6 +31,8 @@ from ops.backup.tables import connected
 KNOWN_S: Final = 1.5  # until every process knows of a mark
 FRONTS_KNOW_S: Final = 3.0  # until every front knows of a placement, and requests that it sent before are answered
 DRAIN_S: Final = 60.0
+MAX_PAUSE_S: Final = 300.0  # a move that would pause its accounts for longer lets them stay
+UNDO_S: Final = 60.0  # to find out where the accounts are, and let them work there
 OWN_NAME: Final = "waybill move"
 LOCK: Final = 0x5761796D  # "Waym": one move at a time from or to a database
 FIRST_TO_GO: Final = frozenset({"system_mail", "renewal_charges", "webhook_queue", "queue"})  # what jobs send
@@ -53,6 +55,7 @@ class MoveEnds(Struct, frozen=True):
     known_s: float = KNOWN_S
     fronts_know_s: float = FRONTS_KNOW_S
     drain_s: float = DRAIN_S
+    max_pause_s: float = MAX_PAUSE_S
 
 
 class Moved(Struct, frozen=True):
@@ -67,6 +70,9 @@ class Moved(Struct, frozen=True):
 
 class MoveFailed(RuntimeError):  # noqa: N818 - named for the state
     """The move ended without effect, or its last steps are left; the text says which."""
+
+
+_FAILURES: Final = (StillChanging, NotDrained, DirectoryConflict, DatabaseError, *DRIVER_ERRORS)
 
 
 class _Databases(Struct, frozen=True):
@@ -112,20 +118,24 @@ async def move(directory: Directory, ends: MoveEnds, account: UUID, *, step: Ste
                 return await _finish(db, ends, account, step)
             await _undo(directory, db, ends, account)
             return await _move(directory, db, ends, account, step, say)
-    except (StillChanging, NotDrained, DirectoryConflict, DatabaseError, asyncpg.PostgresError, OSError) as error:
-        raise MoveFailed(await _where_it_is(directory, ends, account, error)) from error
+    except asyncio.CancelledError as error:  # Ctrl-C
+        raise MoveFailed(await _where_it_is(directory, ends, account, "It was interrupted")) from error
+    except _FAILURES as error:
+        why = str(error).partition("\n")[0] or "It took too long"
+        raise MoveFailed(await _where_it_is(directory, ends, account, why)) from error
 
 
-async def _where_it_is(directory: Directory, ends: MoveEnds, account: UUID, error: Exception) -> str:
+async def _where_it_is(directory: Directory, ends: MoveEnds, account: UUID, why: str) -> str:
     """Undo a failed move if the directory has not placed the accounts yet; return what holds now."""
-    why = str(error).partition("\n")[0] or type(error).__name__
     try:
-        placement = await directory.cell_of(account)
-        if placement is not None and placement.cell == ends.target:
-            return f"{why}. The account is in {ends.target} now; run the command again to finish."
-        async with connected(ends.source_url, OWN_NAME) as source:
-            await _let_stay(directory, ends, source, account)
-    except (DatabaseError, asyncpg.PostgresError, OSError) as second:
+        async with asyncio.timeout(UNDO_S):
+            placement = await directory.cell_of(account)
+            if placement is not None and placement.cell == ends.target:
+                return f"{why}. The account is in {ends.target} now; run the command again to finish."
+            async with connected(ends.source_url, OWN_NAME) as source:
+                await source.execute("SELECT pg_advisory_lock($1)", LOCK)  # else it might undo the next move
+                await _let_stay(directory, ends, source, account)
+    except _FAILURES as second:
         return f"{why}; then {second}. The account waits; run the command again when the databases answer."
     return f"{why}. The account stays in {ends.source}, where it works again."
 
@@ -145,21 +155,22 @@ async def _move(directory: Directory, db: _Databases, ends: MoveEnds, account: U
     version = await directory.begin_move(unit.accounts, source=ends.source, to=ends.target)
     step("announced")
     began = time.monotonic()
-    mark = await fence.leave(db.source, unit, ends.target)
-    step("marked")
-    await fence.drained(db.source, unit, mark, known_s=ends.known_s, most_s=ends.drain_s)
-    unit = await _same_unit(db.source, account, unit)
-    step("drained")
-    await fence.close_logs(db.source, unit, most_s=ends.drain_s)
-    step("closed")
     rows: dict[str, int] = {}
-    async with db.target.transaction():
-        await copy_rows.copy_rest(db.source, db.target, moved, unit, since, _both(say, rows))
-        await fence.bump(db.target, unit)  # a process may know that it has no such account, or no key of its domain
-    copied = time.monotonic()
-    step("copied")
-    events = await _verified(db.target, unit)
-    step("verified")
+    async with asyncio.timeout(ends.max_pause_s):
+        mark = await fence.leave(db.source, unit, ends.target)
+        step("marked")
+        await fence.drained(db.source, unit, mark, known_s=ends.known_s, most_s=ends.drain_s)
+        unit = await _same_unit(db.source, account, unit)
+        step("drained")
+        await fence.close_logs(db.source, unit, most_s=ends.drain_s)
+        step("closed")
+        async with db.target.transaction():
+            await copy_rows.copy_rest(db.source, db.target, moved, unit, since, _both(say, rows))
+            await fence.bump(db.target, unit)  # a process may know that it has no such account, or no key of its domain
+        copied = time.monotonic()
+        step("copied")
+        events = await _verified(db.target, unit)
+        step("verified")
     await directory.claim_many(await fence.claimed(db.source, unit, ends.source), ends.source)
     await directory.finish_move(unit.accounts, unit.people, to=ends.target, began=version)
     step("placed")
@@ -187,8 +198,11 @@ async def _make_place(db: _Databases, ends: MoveEnds, unit: Unit) -> None:
 
 
 async def _same_unit(source: asyncpg.Connection, account: UUID, before: Unit) -> Unit:
-    """Return the unit as it is now that nothing changes it; raises MoveFailed if accounts or people came or left."""
-    now = await fence.unit_of(source, account, await fence.unit_around(source, account))
+    """Return the unit as it is now that nothing changes it; raises StillChanging if accounts or people came or left."""
+    try:
+        now = await fence.unit_of(source, account, await fence.unit_around(source, account))
+    except MoveRefused as error:  # of a unit that has become too large: the mark has to be taken back
+        raise StillChanging(str(error)) from error
     if (now.accounts, now.people) != (before.accounts, before.people):
         raise StillChanging("people or sub-accounts came or left while the rows were copied; run the command again")
     return now

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from graphlib import TopologicalSorter
 from typing import Final
 
@@ -14,11 +14,14 @@ from engine.store.queries import Conn, Queries
 # Made anew by migrations and by processes.
 LEFT_OUT: Final = frozenset({"schema_migrations", "shard_members", "replica_marks"})
 CONNECT_S: Final = 30
+CLOSE_S: Final = 5
 # Text that reads the same whatever server, version and settings it comes from.
 _SETTINGS: Final = {
     "timezone": "UTC", "datestyle": "ISO, YMD", "intervalstyle": "iso_8601", "extra_float_digits": "1",
     "bytea_output": "hex", "statement_timeout": "0", "lock_timeout": "30s",
     "idle_in_transaction_session_timeout": "0", "synchronize_seqscans": "off", "jit": "off",
+    # A session, with its locks, ends some 25 s after its client was cut off.
+    "tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 }  # fmt: skip
 
 _SQL = Queries.beside(__file__, "tables.sql")
@@ -68,7 +71,11 @@ async def connected(database_url: str, name: str) -> AsyncIterator[asyncpg.Conne
     try:
         yield connection
     finally:
-        connection.terminate() if connection.is_in_transaction() else await connection.close()
+        if connection.is_in_transaction():
+            connection.terminate()
+        else:
+            with suppress(OSError):  # a server that hangs
+                await connection.close(timeout=CLOSE_S)
 
 
 async def tables(connection: Conn) -> list[Table]:

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import click
+from msgspec import structs
 
 from engine.base import ids
 from engine.base.settings import variable
@@ -24,10 +25,12 @@ from ops.commands.base import as_json, attached, fail, print_json, reported
     "--database", envvar="TARGET_DATABASE_URL", show_envvar=True,
     help="Database URL of the other cell. Set the variable: others on this host can read arguments.",
 )  # fmt: skip
+@click.option("--longest-pause", type=click.IntRange(10, 86_400), default=round(moves.MAX_PAUSE_S), show_default=True,
+              help="Let the account stay if its pause would take longer than so many seconds.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only check, and list what would move.")
 @as_json
 @reported
-def move(*, account: str, cell: str, database: str | None, dry_run: bool, as_json: bool) -> None:
+def move(*, account: str, cell: str, database: str | None, longest_pause: int, dry_run: bool, as_json: bool) -> None:
     """Move ACCOUNT (acc_…) to CELL, with a pause of some seconds. Run it on a host of the cell that has the account.
 
     Sub-accounts move with their parent, and so do all accounts that share people with it. Run it again after an
@@ -35,7 +38,10 @@ def move(*, account: str, cell: str, database: str | None, dry_run: bool, as_jso
     """
     if database is None:
         fail("Set TARGET_DATABASE_URL to the database of the other cell.")
-    found = asyncio.run((_plan if dry_run else _move)(ids.parse_id(ids.Kind.ACCOUNT, account), cell, database))
+    wanted = ids.parse_id(ids.Kind.ACCOUNT, account)
+    found = asyncio.run(
+        _plan(wanted, cell, database) if dry_run else _move(wanted, cell, database, float(longest_pause))
+    )
     if as_json:
         print_json(found)
         return
@@ -54,9 +60,10 @@ async def _plan(account: UUID, cell: str, database: str) -> dict[str, Any]:
     return {"accounts": _public(unit.accounts), "people": len(unit.people), "rows": rows}
 
 
-async def _move(account: UUID, cell: str, database: str) -> dict[str, Any]:
+async def _move(account: UUID, cell: str, database: str, max_pause_s: float) -> dict[str, Any]:
     async with _ends(cell, database) as (directory, ends):
-        done = await moves.move(directory, ends, account, step=_tell, say=_count)
+        bounded = structs.replace(ends, max_pause_s=max_pause_s)
+        done = await moves.move(directory, bounded, account, step=_tell, say=_count)
     return {
         "accounts": _public(done.accounts),
         "people": done.people,

@@ -294,6 +294,84 @@ async def test_accounts_that_share_people_move_together(cells: Cells, directory:
     assert (await one.api.get("/v1/me", third.token)).status == 200
 
 
+async def test_a_move_that_fails_lets_the_whole_unit_stay(cells: Cells, directory: Directory) -> None:
+    one, two = cells
+    first, second = await make_account(one.pool), await make_account(one.pool)
+    person = await make_person(one.pool, first.id, "owner")
+    await one.pool.execute(
+        "INSERT INTO members (account_id, user_id, role) VALUES ($1, $2, 'member')", second.id, person.id
+    )
+    await directory.place_many([first.id, second.id], "one")
+
+    def fail(now: str) -> None:
+        if now == "announced":
+            raise OSError("the network is down")
+
+    with pytest.raises(MoveFailed, match="stays in one"):
+        await moved(directory, between(one, two), first, fail)
+    for account in (first, second):
+        await stays_in_one(one, directory, account)
+
+
+async def stays_in_one(one: CellHere, directory: Directory, account: TestAccount) -> None:
+    placement = await directory.cell_of(account.id)
+    assert placement is not None
+    assert (placement.cell, placement.moving_to) == ("one", None)
+    assert await one.pool.fetchval("SELECT status FROM accounts WHERE id = $1", account.id) == "active"
+
+
+@pytest.mark.parametrize("step", ["announced", "marked", "closed", "copied"])
+async def test_an_interrupted_move_lets_the_account_stay(cells: Cells, directory: Directory, step: str) -> None:
+    one, two = cells
+    account = await make_account(one.pool)
+    await directory.place(account.id, "one")
+
+    def interrupt(now: str) -> None:  # as Ctrl-C does
+        task = asyncio.current_task()
+        assert task is not None
+        if now == step:
+            task.cancel()
+
+    with pytest.raises(MoveFailed, match=r"interrupted\. The account stays in one"):
+        await asyncio.create_task(moved(directory, between(one, two), account, interrupt))
+    await stays_in_one(one, directory, account)
+    await moved(directory, between(one, two), account)
+
+
+async def test_a_move_whose_session_ends_lets_the_account_stay(cells: Cells, directory: Directory) -> None:
+    one, two = cells
+    account = await make_account(one.pool)
+    await directory.place(account.id, "one")
+    ending = []
+
+    def end(now: str) -> None:
+        if now == "marked":
+            ending.append(asyncio.create_task(end_sessions(one, moves.OWN_NAME)))
+
+    with pytest.raises(MoveFailed, match="stays in one"):
+        await moved(directory, between(one, two), account, end)
+    await asyncio.gather(*ending)
+    await stays_in_one(one, directory, account)
+
+
+async def end_sessions(cell: CellHere, name: str) -> None:
+    await cell.pool.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = $1 AND datname = current_database()",
+        name,
+    )
+
+
+async def test_a_pause_that_would_be_too_long_lets_the_account_stay(cells: Cells, directory: Directory) -> None:
+    one, two = cells
+    account = await make_account(one.pool)
+    await directory.place(account.id, "one")
+
+    with pytest.raises(MoveFailed, match=r"too long\. The account stays in one"):
+        await moved(directory, between(one, two, known_s=60.0, max_pause_s=0.5), account)
+    await stays_in_one(one, directory, account)
+
+
 async def test_a_delivery_under_way_is_waited_for(cells: Cells, directory: Directory) -> None:
     one, two = cells
     account = await make_account(one.pool)
