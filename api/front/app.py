@@ -98,9 +98,10 @@ class FrontApp:
                 return
             assert body is not None  # else `check` has refused it
             head = _head(scope)
-            cell = await self._cell_of(head, body, self._network(scope))
-            cell, extra = await self._chosen(head, scope, cell)
-            response = await self._sent(cell, scope, body, extra)
+            client = self._client(scope)
+            cell = await self._cell_of(head, body, network_of(client))
+            cell, extra = await self._chosen(head, scope, client, cell)
+            response = await self._sent(cell, scope, body, client, extra)
         except Refusal as refusal:
             metrics.TALLY.add(metrics.FRONT_REQUESTS, cell or "none", str(refusal.status))
             await framing.answer(refusal, receive, send, self._docs)
@@ -115,7 +116,9 @@ class FrontApp:
         finally:
             response.close()
 
-    async def _chosen(self, head: Head, scope: Mapping[str, Any], home: str) -> tuple[str, list[tuple[bytes, bytes]]]:
+    async def _chosen(
+        self, head: Head, scope: Mapping[str, Any], client: str, home: str
+    ) -> tuple[str, list[tuple[bytes, bytes]]]:
         """Return the cell that an operator has chosen, with the statement of their own; else `home`."""
         chosen = head.headers.get(visiting_operator.CELL_HEADER.lower().encode(), b"").decode("latin-1")
         if not chosen or chosen == home or not head.path.startswith(visiting_operator.PATHS):
@@ -127,17 +130,18 @@ class FrontApp:
             )
         errand = visiting_operator.Errand(head.method, head.path, chosen)
         try:
-            base = self._locator.cells[home].api_url
-            statement = await exchange.vouched(self._http, base, scope, errand, self._settings)
-        except CellDown:
+            own = self._locator.cells[home]
+            statement = await exchange.vouched(self._http, own, scope, client, errand, self._settings)
+        except CellDown as down:
+            _log.warning("operator not vouched for", cell=home, error=repr(down.__cause__))
             raise _unavailable() from None
         return chosen, [(visiting_operator.HEADER.encode(), statement)]
 
     async def _sent(
-        self, cell: str, scope: Mapping[str, Any], body: RequestBody, extra: list[tuple[bytes, bytes]]
+        self, cell: str, scope: Mapping[str, Any], body: RequestBody, client: str, extra: list[tuple[bytes, bytes]]
     ) -> aiohttp.ClientResponse:
         try:
-            return await exchange.request(self._http, self._locator.cells[cell].api_url, scope, body, extra)
+            return await exchange.request(self._http, self._locator.cells[cell], scope, body, client, extra)
         except CellDown as down:
             self._locator.failed(cell)
             _log.warning("cell does not answer", cell=cell, sent=down.sent, error=repr(down.__cause__))
@@ -215,10 +219,10 @@ class FrontApp:
 
     # -- beside the request -----------------------------------------------------------------------
 
-    def _network(self, scope: Mapping[str, Any]) -> str:
-        peer = (scope.get("client") or ("", 0))[0]
-        given = (value for name, value in scope["headers"] if name == forwarded.HEADER)
-        return network_of(forwarded.client(peer, given, self._settings.http_proxy_networks))
+    def _client(self, scope: dict[str, Any]) -> str:
+        """Return the client's address."""
+        address: str = (forwarded.with_client(scope, self._settings.http_proxy_networks).get("client") or ("", 0))[0]
+        return address
 
     def _hint(self, head: Head, cell: str, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
         """Return the cookie with the cell that answered, where people sign in, unless that names another one."""

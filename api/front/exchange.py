@@ -15,18 +15,20 @@ import yarl
 from msgspec import Struct
 from multidict import CIMultiDict
 
+from api.http import forwarded
 from api.http.body import too_slow
 from api.http.graceful_shutdown import Shutdown
 from api.http.stream import broken_body
 from api.http.visiting_operator import VOUCH_PATH, Errand
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
-from engine.cells.whose import credential
+from engine.cells.ask import CellSilent, ask, credential
+from engine.cells.directory import Cell
 from engine.store.deadlines import within
 
 SMALL_BYTES: Final = 32 * 1024
 CONNECT_S: Final = 2.0
-READ_S: Final = 90.0  # between two pieces of a response; a tail sends a heartbeat every 15 s, requests end after 20 s
+READ_S: Final = 90.0  # between two pieces of a response; a tail sends a heartbeat every 15 s, operations end after 65 s
 MAX_HEAD_BYTES: Final = 64 * 1024
 
 # RFC 9110 7.6.1. `Expect` is answered by this process's server, which reads the body when it is asked for.
@@ -37,11 +39,9 @@ _HOP_BY_HOP: Final = frozenset(
     }
 )  # fmt: skip
 _OURS: Final = b"x-waybill-"  # headers between fronts and cells, which no client may send
-_FORWARDED: Final = b"x-forwarded-for"
 _SKIPPED: Final = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
 _OF_OPERATOR: Final = frozenset({b"cookie", b"x-csrf-token", b"user-agent"})
-VOUCH_S: Final = 3.0
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -125,19 +125,27 @@ def open_session() -> aiohttp.ClientSession:
 
 
 async def request(
-    http: aiohttp.ClientSession, base: str, scope: Mapping[str, Any], body: RequestBody, extra: Headers = ()
+    http: aiohttp.ClientSession,
+    cell: Cell,
+    scope: Mapping[str, Any],
+    body: RequestBody,
+    client: str,
+    extra: Headers = (),
 ) -> aiohttp.ClientResponse:
-    """Send the request to the cell at `base` and return the head of its response. Raises CellDown, Refusal."""
+    """Send the request of `client` (its address) to the cell and return the response, of which small bodies are read.
+
+    Raises CellDown, Refusal.
+    """
     target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-    url = yarl.URL(base.rstrip("/") + target.decode("latin-1"), encoded=True)
+    url = yarl.URL(cell.api_url.rstrip("/") + target.decode("latin-1"), encoded=True)
     data = None
     if body.is_small:
         data = await body.beginning(SMALL_BYTES) or None
-    headers = _to_cell(scope, [*extra])
+    headers = _to_cell(scope, client, extra)
     if body.length == 0 or (body.length is not None and not body.is_small):
         headers["Content-Length"] = str(body.length)
     try:
-        return await http.request(
+        response = await http.request(
             scope["method"],
             url,
             headers=headers,
@@ -145,37 +153,32 @@ async def request(
             allow_redirects=False,
             skip_auto_headers=_SKIPPED,
         )
+        if response.content_length is not None and response.content_length <= SMALL_BYTES:
+            await response.read()  # one that breaks off gets a 503 like one that never began
     except aiohttp.ClientConnectorError as error:
         raise CellDown(sent=False) from error
     except (aiohttp.ClientError, OSError) as error:
         if isinstance(error.__cause__, Refusal):
             raise error.__cause__ from None
         raise CellDown(sent=True) from error
+    return response
 
 
 async def vouched(
-    http: aiohttp.ClientSession, base: str, scope: Mapping[str, Any], errand: Errand, settings: Settings
+    http: aiohttp.ClientSession, cell: Cell, scope: Mapping[str, Any], client: str, errand: Errand, settings: Settings
 ) -> bytes:
-    """Return the statement of an operator's own cell for a request in another one. Raises Refusal."""
-    given = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _OF_OPERATOR}
-    headers = {name.decode(): value for name, value in given.items()}
-    headers["Authorization"] = f"Bearer {credential(settings.pepper)}"
-    timeout = aiohttp.ClientTimeout(total=VOUCH_S)
+    """Return the statement of an operator's own cell for a request in another one. Raises CellDown, Refusal."""
+    headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _OF_OPERATOR}
+    headers[forwarded.HEADER.decode()] = client
     try:
-        async with http.post(
-            base.rstrip("/") + VOUCH_PATH,
-            data=msgspec.json.encode(errand),
-            headers=headers,
-            timeout=timeout,
-            allow_redirects=False,
-        ) as response:
-            said = await response.content.read(MAX_HEAD_BYTES)
-            if response.status == 200:
-                return said
-            found = msgspec.json.decode(said, type=_Refused).error
-    except (aiohttp.ClientError, OSError, msgspec.DecodeError) as error:
+        reply = await ask(http, cell, VOUCH_PATH, credential(settings.pepper), msgspec.json.encode(errand), headers)
+        if reply.status == 200:
+            return reply.content
+        found = msgspec.json.decode(reply.content, type=_Refused).error
+        refusal = Refusal(ErrorType(found.type), found.message)
+    except (CellSilent, msgspec.DecodeError, ValueError) as error:  # ValueError: a type of a later version
         raise CellDown(sent=True) from error
-    raise Refusal(ErrorType(found.type), found.message)
+    raise refusal
 
 
 class _RefusedError(Struct):
@@ -228,16 +231,16 @@ async def _pass(
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _to_cell(scope: Mapping[str, Any], extra: Headers) -> CIMultiDict[str]:
-    """Return the headers for the cell: end-to-end ones, with the client's address added to those of its proxies."""
-    hops, headers = [], CIMultiDict[str]()
+def _to_cell(scope: Mapping[str, Any], client: str, extra: Headers) -> CIMultiDict[str]:
+    """Return the headers for the cell: end-to-end ones, with the client's address.
+
+    The front has read what its own proxies say of the client; a cell has to trust fronts alone.
+    """
+    headers = CIMultiDict[str]()
     for name, value in _end_to_end(scope["headers"]):
-        if name == _FORWARDED:
-            hops.append(value)
-        elif name != b"content-length" and not name.startswith(_OURS):
+        if name not in (b"content-length", forwarded.HEADER) and not name.startswith(_OURS):
             headers.add(name.decode("ascii", "replace"), value.decode("utf-8", "replace"))
-    peer = (scope.get("client") or ("", 0))[0]
-    headers["X-Forwarded-For"] = b", ".join([*hops, peer.encode()]).decode("latin-1")
+    headers[forwarded.HEADER.decode()] = client
     for name, value in extra:
         headers[name.decode()] = value.decode()
     return headers

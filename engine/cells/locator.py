@@ -9,8 +9,8 @@ questions in flight, and the unknown keys per second and network.
 import asyncio
 import random
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -20,24 +20,23 @@ import structlog
 from msgspec import Struct
 
 from engine.base.secrets import Pepper
+from engine.cells.ask import ASK_S, CellSilent, ask, credential
 from engine.cells.claims import ClaimKind
 from engine.cells.directory import Cell, Directory, Placement
-from engine.cells.whose import PATH, Key, credential
+from engine.cells.whose import PATH, Key
 from engine.store.database_errors import DatabaseError
 from engine.store.migrate import MigrationError
 from engine.store.single_flight import SingleFlightCache
 
 POLL_S: Final = 0.4  # so that a changed placement is known within half a second
 CELLS_S: Final = 2.0
-ASK_S: Final = 3.0
 KEPT_S: Final = 600.0  # for a key's account: after that a session that has moved to another account is asked for again
 UNKNOWN_S: Final = 1.0
 MAX_KEPT: Final = 200_000
 MAX_CHANGES: Final = 1_000
-MAX_ASKED: Final = 64  # keys that are being asked for
+MAX_ASKED: Final = 64  # questions that a cell gets at a time
 MAX_UNKNOWN_PER_S: Final = 20  # from one network
 DOWN_S: Final = 2.0  # a cell that did not answer gets no requests that any cell can answer for this long
-MAX_REPLY: Final = 4_096
 
 _log = structlog.get_logger("cells")
 _encoder = msgspec.json.Encoder()
@@ -82,13 +81,14 @@ class Locator:
         self.current = False  # whether the last look at the directory succeeded
         self.looked = asyncio.Event()  # once the first look ended
         self._url = directory_url
-        self._headers = {"Authorization": f"Bearer {credential(pepper)}", "Content-Type": "application/json"}
+        self._token = credential(pepper)
         self._http = http
         self._directory: Directory | None = None
         self._version = 0
         self._placements: dict[UUID, Placement] = {}
         self._answers: SingleFlightCache[Key, _Answer] = SingleFlightCache(self._ask, MAX_KEPT, time.monotonic)
-        self._slots = asyncio.Semaphore(MAX_ASKED)
+        # Of each cell its own, so that one that hangs does not delay questions to the others.
+        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_ASKED))
         self._misses: dict[str, tuple[float, int]] = {}
         self._down_until: dict[str, float] = {}
 
@@ -189,11 +189,9 @@ class Locator:
         Raises Unlocated if no cell has it but one did not answer, TooManyUnknown for too many unknown ones of a client
         `network`.
         """
-        asked = self._answers.begin(key)
-        if isinstance(asked, asyncio.Task):
+        if self._answers.peek(key) is None:
             self._check_misses(network)
-            asked = await asyncio.shield(asked)
-        known = asked.location
+        known = (await self._answers.get(key)).location
         if known is None:
             self._count_miss(network)
             return None
@@ -207,31 +205,37 @@ class Locator:
         return Location(placement.cell, account, placement.moving_to is not None)
 
     async def _ask(self, key: Key) -> _Answer:
-        async with self._slots:
-            names = list(self.cells)
-            replies = await asyncio.gather(*(self._whose(name, key) for name in names))
-        now = time.monotonic()
-        for name, reply in zip(names, replies, strict=True):
-            if reply is not None and reply.here:
-                return _Answer(Location(name, reply.account_id), now + KEPT_S)
-        if not names or None in replies:
+        """Ask all cells at once, until one has the key."""
+        asked = [asyncio.create_task(self._whose(cell, key)) for cell in self.cells.values()]
+        silent = not asked
+        try:
+            for answering in asyncio.as_completed(asked):
+                try:
+                    location = await answering
+                except CellSilent:
+                    silent = True
+                else:
+                    if location is not None:
+                        return _Answer(location, time.monotonic() + KEPT_S)
+        finally:
+            for one in asked:
+                one.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        if silent:
             raise Unlocated("a cell does not answer")
-        return _Answer(None, now + UNKNOWN_S)
+        return _Answer(None, time.monotonic() + UNKNOWN_S)
 
-    async def _whose(self, name: str, key: Key) -> WhoseReply | None:
-        """Return a cell's reply; None if it does not answer."""
-        url = self.cells[name].api_url.rstrip("/") + PATH
-        timeout = aiohttp.ClientTimeout(total=ASK_S)
-        with suppress(aiohttp.ClientError, OSError, msgspec.DecodeError):
-            async with self._http.post(
-                url, data=_encoder.encode(key), headers=self._headers, timeout=timeout, allow_redirects=False
-            ) as response:
-                body = await response.content.read(MAX_REPLY)
-                if response.status == 200:
-                    return msgspec.json.decode(body, type=WhoseReply)
-                _log.warning("cell refused a question", cell=name, status=response.status)
-        self.failed(name)
-        return None
+    async def _whose(self, cell: Cell, key: Key) -> Location | None:
+        """Return the location of a key if this cell has it. Raises CellSilent."""
+        try:
+            async with asyncio.timeout(ASK_S), self._slots[cell.name]:
+                reply = await ask(self._http, cell, PATH, self._token, _encoder.encode(key))
+            found = reply.decoded(WhoseReply)
+        except (CellSilent, TimeoutError) as error:
+            _log.warning("cell did not answer a question", cell=cell.name, error=repr(error))
+            self.failed(cell.name)
+            raise CellSilent from error
+        return Location(cell.name, found.account_id) if found.here else None
 
     def _check_misses(self, network: str) -> None:
         second, count = self._misses.get(network, (0.0, 0))

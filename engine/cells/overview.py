@@ -1,24 +1,20 @@
 """The state of all cells, for operators: what the directory says, and what each cell says about itself."""
 
 import asyncio
-from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
 import aiohttp
-import msgspec
 from msgspec import Struct
 
 from engine.base import clock
 from engine.base.secrets import Pepper
 from engine.base.version import version
+from engine.cells.ask import CellSilent, ask, credential
 from engine.cells.directory import Cell, Directory
-from engine.cells.whose import credential
 from engine.store.queries import Queries, Source
 
 PATH: Final = "/internal/cell"
-ASK_S: Final = 3.0
-MAX_REPLY: Final = 4_096
 
 _SQL = Queries.beside(__file__, "overview.sql")
 
@@ -71,10 +67,7 @@ async def states(directory: Directory, pepper: Pepper) -> list[CellState]:
 
 async def figures_of(http: aiohttp.ClientSession, cell: Cell, pepper: Pepper) -> CellFigures | None:
     """Return the figures of a cell; None if it does not answer."""
-    url, headers = cell.api_url.rstrip("/") + PATH, {"Authorization": f"Bearer {credential(pepper)}"}
-    with suppress(aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError):
-        timeout = aiohttp.ClientTimeout(total=ASK_S)
-        async with http.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
-            body = await response.content.read(MAX_REPLY)
-            return msgspec.json.decode(body, type=CellFigures) if response.status == 200 else None
-    return None
+    try:
+        return (await ask(http, cell, PATH, credential(pepper))).decoded(CellFigures)
+    except CellSilent:
+        return None

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from engine.base.secrets import Pepper, derived
 from engine.store.queries import Queries, RowQuery, Source
 
 MAX_KEY: Final = 2_100  # characters: a passkey's credential id has up to 1,023 octets
@@ -77,13 +76,3 @@ async def owner_of(source: Source, key: Key) -> KeyOwner | None:
     if len(key.key) > MAX_KEY or form.fullmatch(key.key) is None:
         return None
     return await _QUERIES[key.kind].first(source, key.key)
-
-
-def credential(pepper: Pepper) -> str:
-    """Return the bearer token with which fronts and cells call one another's internal operations."""
-    return derived(pepper, "cells").hex()
-
-
-def credentials(pepper: Pepper) -> tuple[str, ...]:
-    """Return the accepted tokens: those of both peppers during a change."""
-    return tuple(credential(one) for one in pepper.accepted)

@@ -67,6 +67,11 @@ class SingleFlightCache(Generic[K, V]):
                 return kept.value
         return self._under_way.get(key) or self._start(key)
 
+    def peek(self, key: K) -> V | None:
+        """Return the cached value; None if there is none to be used. Starts nothing."""
+        kept = self._known.get(key)
+        return None if kept is None or self._clock() >= self._usable_until(kept.value) else kept.value
+
     def _usable_until(self, value: V) -> float:
         return value.until + (0.0 if self._is_failure(value) else self._stale_s)
 

@@ -101,7 +101,7 @@ class CellConnection:
                 self._writer.write(octets)
                 await self._writer.drain()
                 return await self._reply()
-        except (OSError, ValueError, asyncio.IncompleteReadError) as error:  # ValueError: a line that is too long
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             raise _gone(self.cell, repr(error)) from error
 
     async def _reply(self) -> list[str]:

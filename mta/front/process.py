@@ -42,7 +42,9 @@ async def run(
         raise RuntimeError("A front needs WAYBILL_DIRECTORY_URL and WAYBILL_KEY_PEPPER")
     stop = stop or stopping.stop_event()
     async with AsyncExitStack() as opened:
-        http = await opened.enter_async_context(aiohttp.ClientSession())
+        # The locator has its own bounds: one cell that hangs must not use up the connections to all.
+        connector = aiohttp.TCPConnector(limit=0)
+        http = await opened.enter_async_context(aiohttp.ClientSession(connector=connector, trust_env=False))
         locator = Locator(settings.directory_url, settings.pepper, http)
         opened.push_async_callback(locator.close)
         following = asyncio.create_task(locator.run())

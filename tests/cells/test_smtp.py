@@ -14,6 +14,7 @@ from engine.cells.directory import Cell
 from engine.mail import feedback_headers, return_path
 from engine.people.api_keys import rules as keys
 from loadtests.ports import reserve_port
+from mta.front.cell_connection import CellConnection, CellGone
 from mta.front.process import run
 from ops.local import certificate
 from tests.cells.conftest import TestCells, front_settings
@@ -295,6 +296,19 @@ async def test_a_login_waits_for_the_end_of_a_move(front: SmtpFront) -> None:
     await front.cells.directory.cancel_move([account.id])
     assert (await logging_in).startswith("235 ")
     await client.close()
+
+
+async def test_a_reply_with_an_endless_line_ends_the_connection_to_the_cell() -> None:
+    async def babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 " + b"x" * 100_000)
+        with contextlib.suppress(OSError):
+            await writer.drain()
+        writer.transport.abort()
+
+    async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(CellGone):
+            await CellConnection.open("one", f"127.0.0.1:{port}", "192.0.2.1", "client.test", secured=False)
 
 
 async def test_a_cell_that_dies_before_its_reply_has_accepted_nothing(front: SmtpFront) -> None:

@@ -13,7 +13,7 @@ from api.http.stream import connection_of
 from api.http.visiting_operator import Errand
 from engine.base import clock
 from engine.base.errors import Refusal
-from engine.cells import overview, whose
+from engine.cells import ask, overview, whose
 from engine.cells.locator import WhoseReply
 from engine.cells.whose import Key
 from engine.store.database_errors import DatabaseUnavailable
@@ -38,7 +38,7 @@ class Whose:
 
     def __init__(self, services: ApiServices) -> None:
         self._pool = services.pool
-        self._accepted = whose.credentials(services.settings.pepper)
+        self._accepted = ask.credentials(services.settings.pepper)
 
     async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
         """Answer whether the key is here and which account has it; 404 for everybody but fronts and cells."""
@@ -64,7 +64,7 @@ class OwnFigures:
 
     def __init__(self, services: ApiServices) -> None:
         self._pool = services.pool
-        self._accepted = whose.credentials(services.settings.pepper)
+        self._accepted = ask.credentials(services.settings.pepper)
 
     async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
         """Answer the figures of this cell; 404 for everybody but fronts, cells and their operators' tools."""
@@ -82,7 +82,7 @@ class VouchForOperator:
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
-        self._accepted = whose.credentials(services.settings.pepper)
+        self._accepted = ask.credentials(services.settings.pepper)
         self._docs = dispatch.errors_page(services.settings.public_url)
 
     async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
