@@ -50,6 +50,11 @@ def configure(settings: Settings) -> None:
         _member = _Membership(settings.directory_url, settings.cell, asyncio.Lock())
 
 
+def own_cell() -> str | None:
+    """Return the name of the cell of this process; None in an installation without cells."""
+    return None if _member is None else _member.cell
+
+
 async def close() -> None:
     """Close the connections to the directory."""
     if _member is not None and _member.directory is not None:

@@ -16,6 +16,7 @@ from engine.accounts.billing.rows import BillingProfileRow, InvoiceRow
 from engine.accounts.billing.tax import TaxDecision
 from engine.accounts.billing.types import HistoryType, InvoiceDraft
 from engine.base import ids
+from engine.cells import claims
 from engine.ledger import billing_history
 from engine.people.system_mail.types import SystemMailKind
 from engine.store.database_clock import new_id
@@ -107,7 +108,10 @@ async def pdf(pool: asyncpg.Pool, row: InvoiceRow) -> bytes:
 
 
 async def _number(connection: Conn, at: datetime) -> str:
-    return f"WB-{at.year}-{await store.next_number(connection, at.year):06d}"
+    """Draw a number. Cells have one seller and a database each, so that each has a series, with its name."""
+    cell = claims.own_cell()
+    series = "WB" if cell is None else f"WB-{cell.upper()}"
+    return f"{series}-{at.year}-{await store.next_number(connection, at.year):06d}"
 
 
 async def _store(connection: Conn, row: InvoiceRow) -> None:
