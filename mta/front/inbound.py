@@ -8,6 +8,7 @@ The methods `smtp_VERB` carry the names by which aiosmtpd finds commands.
 # ruff: noqa: N802 - smtp_MAIL and its like are aiosmtpd's names
 
 from typing import Final
+from uuid import UUID
 
 from engine.cells.locator import TooManyUnknown, Unlocated
 from mta.front.cell_connection import CellConnection, CellGone, is_positive
@@ -22,7 +23,7 @@ _ELSEWHERE: Final = "452 4.5.3 Send to this recipient in a message of its own"
 class FrontInboundSession(FrontSession):
     """The session of one mail server; `client` is its key for limits by network."""
 
-    __slots__ = ("_accepted", "_cell", "_client", "_complaint", "_mail", "_rcpts", "_smtputf8")
+    __slots__ = ("_accepted", "_accounts", "_cell", "_client", "_complaint", "_mail", "_rcpts", "_smtputf8")
     door = "incoming"
 
     def __init__(self, server: FrontSessionServer, address: str, client: str, *, secured: bool) -> None:
@@ -53,6 +54,7 @@ class FrontInboundSession(FrontSession):
         self._smtputf8 = False
         self._cell: str | None = None  # to which MAIL was passed
         self._accepted = 0  # recipients that the cell has taken
+        self._accounts: set[UUID] = set()  # of these recipients
         self._complaint: str | None = None  # the argument of RCPT for the address of complaints
         self._rcpts = 0
 
@@ -94,7 +96,7 @@ class FrontInboundSession(FrontSession):
         elif self._complaint is not None or (self._accepted and cell != self._cell):
             self.say(_ELSEWHERE)
         else:
-            await self._ask_cell(cell, argument)
+            await self._ask_cell(cell, argument, None if found is None else found.account_id)
 
     def _add_complaint(self, argument: str) -> None:
         if self._accepted:
@@ -103,7 +105,7 @@ class FrontInboundSession(FrontSession):
         self._complaint = argument
         self.say("250 2.1.5 ok")
 
-    async def _ask_cell(self, cell: str, argument: str) -> None:
+    async def _ask_cell(self, cell: str, argument: str, account: UUID | None) -> None:
         try:
             upstream = await self._begun_at(cell)
             reply = await upstream.ask(f"RCPT {argument}")
@@ -115,7 +117,9 @@ class FrontInboundSession(FrontSession):
             else:
                 self.say(LATER)
             return
-        self._accepted += is_positive(reply)
+        if is_positive(reply):
+            self._accepted += 1
+            self._accounts |= set() if account is None else {account}
         self.say_lines(reply)
         self.closing = self.closing or reply[-1].startswith("421")
 
@@ -180,7 +184,7 @@ class FrontInboundSession(FrontSession):
                 self.drop_upstream()
                 self.say(LATER)
                 return
-            await self.pass_on(upstream, octets)
+            await self.pass_on(upstream, octets, self._accounts)
         finally:
             reservation.release()
             self.forget_transaction()

@@ -1,10 +1,14 @@
 """Connect an SMTP session of a front to a cell, and pass messages to it; a subclass adds the commands."""
 
 import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import ClassVar, Final, Protocol
+from uuid import UUID
 
 from engine.base.memory_pool import MemoryPool, Reservation
 from engine.base.settings import Settings
+from engine.cells.locator import Unlocated
 from mta.front import counters
 from mta.front.cell_connection import CellConnection, CellGone
 from mta.front.places import Places
@@ -85,12 +89,28 @@ class FrontSession(EsmtpSession):
             return None
         return content.octets
 
-    async def pass_on(self, upstream: CellConnection, octets: bytes) -> None:
-        """Send a message to the cell, which has said 354, and pass its reply on."""
+    async def has_left(self, cell: str, accounts: Iterable[UUID]) -> bool:
+        """Return True if one of the accounts has moved from the cell or is about to.
+
+        Its refusals of an account that it no longer has would be permanent ones, although the client only needs to
+        connect again.
+        """
+        with suppress(Unlocated):  # without the directory, the cell's word stands
+            for account in accounts:
+                found = await self._server.places.locator.placement(account)
+                if found is not None and found.cell is not None and (found.cell != cell or found.moving_to is not None):
+                    return True
+        return False
+
+    async def pass_on(self, upstream: CellConnection, octets: bytes, accounts: Iterable[UUID]) -> None:
+        """Send a message of or for the accounts to the cell, which has said 354, and pass its reply on."""
         self.allow_handling(HANDLING_S)
         try:
             reply = await upstream.content(octets)
         except CellGone:
+            self.drop_upstream()
+            reply = [LATER]
+        if reply[-1].startswith("5") and await self.has_left(upstream.cell, accounts):
             self.drop_upstream()
             reply = [LATER]
         counters.MESSAGES.labels(self.door, upstream.cell, reply[-1][:3]).inc()

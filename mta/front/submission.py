@@ -20,18 +20,19 @@ _BEFORE_LOGIN: Final = frozenset({"EHLO", "HELO", "NOOP", "RSET", "STARTTLS", "A
 _REFUSED: Final = (
     "535 5.7.8 [unauthorized] The password must be a valid API key with the scope emails:send; any user name will do"
 )
+_MOVED: Final = "421 4.3.2 [unavailable] The account has moved to another server; connect again"
 _UNCHECKED: Final = "454 4.7.0 [unavailable] Logins can't be checked just now; try again shortly"
 
 
 class FrontSubmissionSession(FrontSession):
     """The session of one program; logged in while there is a connection to a cell."""
 
-    __slots__ = ("_begun", "_owner")
+    __slots__ = ("_begun", "_owners")
     door = "submission"
 
     def __init__(self, server: FrontSessionServer, address: str, *, secured: bool) -> None:
         settings = server.settings
-        self._owner: UUID | None = None  # the account of the key
+        self._owners: tuple[UUID, ...] = ()  # the account of the key
         super().__init__(
             server, address, secured=secured, max_octets=settings.max_message_bytes, session_s=settings.relay_login_s,
             idle_s=settings.relay_idle_s,
@@ -89,7 +90,7 @@ class FrontSubmissionSession(FrontSession):
             await asyncio.sleep(self._server.settings.relay_login_delay_s)
             self.fault(_REFUSED)
             return
-        self._owner = location.account_id
+        self._owners = () if location.account_id is None else (location.account_id,)
         await self._log_in(location.cell, password)
 
     async def _located(self, password: bytes) -> Location | None:
@@ -117,8 +118,13 @@ class FrontSubmissionSession(FrontSession):
         self.say_lines(reply)
 
     async def smtp_MAIL(self, argument: str) -> None:
-        """Begin a message."""
+        """Begin a message, unless the account moves: then the client logs in again, and waits there for its end."""
         commands.parse_mail(argument, extended=self.extended, max_octets=self._max_octets)
+        if self._upstream is not None and await self.has_left(self._upstream.cell, self._owners):
+            self.drop_upstream()
+            self.say(_MOVED)
+            self.closing = True
+            return
         self._begun = await self._passed(f"MAIL {argument}") or self._begun
 
     async def smtp_RCPT(self, argument: str) -> None:
@@ -145,7 +151,7 @@ class FrontSubmissionSession(FrontSession):
             raise BadCommand("501 5.5.4 DATA has no parameters")
         assert self._upstream is not None
         upstream = self._upstream
-        reservation = self._server.memory.open(self._owner)
+        reservation = self._server.memory.open(self._owners)
         try:
             if not await self._passed("DATA", silent_if="354"):
                 return
@@ -154,7 +160,7 @@ class FrontSubmissionSession(FrontSession):
                 self.drop_upstream()  # the cell waits for content: only a new session can go on
                 self.closing = True
                 return
-            await self.pass_on(upstream, octets)
+            await self.pass_on(upstream, octets, self._owners)
             self.closing = self.closing or self._upstream is None
         finally:
             reservation.release()

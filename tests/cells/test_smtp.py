@@ -13,6 +13,7 @@ from engine.base.settings import Settings
 from engine.cells.directory import Cell
 from engine.mail import feedback_headers, return_path
 from engine.people.api_keys import rules as keys
+from engine.people.api_keys.service import revoke_key
 from loadtests.ports import reserve_port
 from mta.front.cell_connection import CellConnection, CellGone
 from mta.front.process import run
@@ -295,6 +296,64 @@ async def test_a_login_waits_for_the_end_of_a_move(front: SmtpFront) -> None:
     assert not logging_in.done()
     await front.cells.directory.cancel_move([account.id])
     assert (await logging_in).startswith("235 ")
+    await client.close()
+
+
+async def move(front: SmtpFront, account: TestAccount) -> None:
+    """Place the account in the second cell, which does not have it."""
+    began = await front.cells.directory.begin_move([account.id], source="one", to="two")
+    await front.cells.directory.finish_move([account.id], [], to="two", began=began)
+
+
+async def until_sent_away(client: Client, account: TestAccount) -> None:
+    """Begin messages until the front has read that the account is elsewhere; no reply may be a permanent one."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not (reply := await client.say(f"MAIL FROM:<{account.sender}>")).startswith("421 4.3.2 [unavailable] "):
+            assert reply.startswith("250 ")
+            await client.say("RSET")
+            await asyncio.sleep(0.05)
+    await client.close()
+
+
+async def test_a_session_of_an_account_that_moved_is_asked_to_connect_again(front: SmtpFront) -> None:
+    account = await placed(front, "one")
+    waiting, sending = await front.submitting(), await front.submitting()
+    for client in (waiting, sending):
+        await client.log_in(account.token)
+    await sending.say(f"MAIL FROM:<{account.sender}>")
+    assert (await sending.say("RCPT TO:<ann@people.test>")).startswith("250 ")
+    await move(front, account)
+    await until_sent_away(waiting, account)
+
+    pool = front.cells.one.pool
+    for key in await pool.fetch("SELECT id FROM api_keys WHERE account_id = $1", account.id):
+        await revoke_key(pool, account.id, key["id"], actor="test")
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            direct = await front.relays["one"].client(tls=True, source="127.0.0.2")  # which is no front
+            await direct.reply()
+            await direct.say("EHLO client.test")
+            if (await direct.log_in(account.token)).startswith("535 "):
+                break
+            await asyncio.sleep(0.05)
+    await sending.say("DATA")
+    await sending.write(content(account) + b".\r\n")
+    assert (await sending.reply()).startswith("451 4.3.0 ")
+    await sending.close()
+
+
+async def test_a_message_for_an_account_that_moves_meanwhile_is_sent_again(front: SmtpFront) -> None:
+    account = await placed(front, "one")
+    address = await front.mxs["one"].claim(account)
+    client = await front.delivering()
+    await client.say("MAIL FROM:<ben@sender.test>")
+    assert (await client.say(f"RCPT TO:<{address}>")).startswith("250 ")
+    await move(front, account)
+    await until_answered(front, address, "550 ")
+    await front.cells.one.pool.execute("DELETE FROM inbound_addresses WHERE account_id = $1", account.id)
+    await client.say("DATA")
+    await client.write(b"Subject: slow\r\n\r\nx\r\n.\r\n")
+    assert (await client.reply()).startswith("451 4.3.0 ")
     await client.close()
 
 
