@@ -6,6 +6,7 @@ a claim is refused until it is back (DatabaseUnavailable). Never call them while
 """
 
 import asyncio
+from contextlib import AsyncExitStack
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
@@ -14,6 +15,7 @@ from msgspec import Struct
 
 from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
+from engine.base.version import COMMAND
 from engine.cells.directory import ClaimedElsewhere, Directory, DirectoryConflict
 from engine.store.database_errors import DatabaseUnavailable
 from engine.store.migrate import MigrationError
@@ -69,10 +71,21 @@ async def directory() -> tuple[Directory, str] | None:
     async with _member.opening:
         if _member.directory is None:
             try:
-                _member.directory = await Directory.open(_member.url, name="cell")
+                _member.directory = await _opened(_member.url, _member.cell)
             except MigrationError as error:
                 raise DatabaseUnavailable(str(error)) from error
     return _member.directory, _member.cell
+
+
+async def _opened(url: str, cell: str) -> Directory:
+    """Open the directory. Raises DatabaseUnavailable if it does not know this cell, which could claim nothing."""
+    opened = await Directory.open(url, name="cell")
+    async with AsyncExitStack() as unused:
+        unused.push_async_callback(opened.close)
+        if cell in {one.name for one in await opened.cells()}:
+            unused.pop_all()
+            return opened
+    raise DatabaseUnavailable(f"the directory of cells has no cell {cell}: add it with `{COMMAND} cells add`")
 
 
 async def claim(kind: ClaimKind, name: str, holder: UUID) -> None:

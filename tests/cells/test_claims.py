@@ -2,6 +2,7 @@
 
 import asyncio
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -10,9 +11,12 @@ from msgspec import structs
 from engine.base import ids
 from engine.base.settings import Settings
 from engine.cells import claims
+from engine.cells.directory import Cell, Directory
 from engine.cells.reconcile import Reconciled, reconcile
+from engine.store.database_errors import DatabaseUnavailable
 from ops.local.dns import Responder
 from tests.cells.conftest import TestCell, TestCells
+from tests.conftest import NewDatabase
 from tests.harness.accounts import make_account
 from tests.harness.api import Answer, refused
 from tests.harness.domains import Place, new_name
@@ -154,6 +158,23 @@ async def test_a_person_of_an_identity_provider_signs_in_wherever_they_begin(
     assert (await other.me())["user"] == first
     assert other.cookies["svc_cell"] == "two"
     assert await people_with(cells.one, ann.email or "") == 0
+
+
+async def test_a_cell_that_the_directory_lacks_claims_nothing_until_it_is_added(
+    settings: Settings, new_directory: NewDatabase
+) -> None:
+    url = await new_directory()
+    claims.configure(structs.replace(settings, directory_url=url, cell="three"))
+    try:
+        with pytest.raises(DatabaseUnavailable, match="cells add"):
+            await claims.place(uuid4())
+        directory = await Directory.open(url)
+        await directory.put_cell(Cell("three", "http://three.test", None, None, "open", 100))
+        await directory.close()
+        await claims.place(uuid4())
+    finally:
+        await claims.close()
+        claims.configure(settings)
 
 
 async def test_a_domain_that_another_cell_has_is_not_verified(
