@@ -1,6 +1,7 @@
 """`ops cells`: the cells of an installation, and which accounts they have."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeVar
 
@@ -21,6 +22,9 @@ from ops.commands.cells_move import move
 Answer = TypeVar("Answer")
 
 _name = click.argument("name", metavar="NAME", help="Name of the cell in the directory.")
+_HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
+_API_URL = re.compile(rf"https?://{_HOST}(?::[0-9]{{1,5}})?/?")
+_HOST_PORT = re.compile(rf"{_HOST}:[0-9]{{1,5}}")
 _COLUMNS = ["cell", "state", "weight", "placed", "accounts", "queued", "overdueSeconds", "version", "apiUrl"]
 
 
@@ -64,6 +68,11 @@ def add(*, name: str, api_url: str, submission: str | None, mx: str | None, weig
 
     Run `ops cells sync` on a host of a cell that has accounts already.
     """
+    if _API_URL.fullmatch(api_url) is None:
+        fail(f"{api_url} is no base URL: write http://HOST:PORT or https://HOST.")
+    for given in (submission, mx):
+        if given is not None and _HOST_PORT.fullmatch(given) is None:
+            fail(f"{given} is not HOST:PORT.")
     cell = Cell(name, api_url, submission, mx, "open", weight)
     _in_directory(lambda _, directory: directory.put_cell(cell))
     show({"cell": name, "apiUrl": api_url, "weight": weight}, as_json=as_json)

@@ -69,6 +69,8 @@ async def test_a_front_is_set_up_started_checked_and_stopped(
     assert ops("cells", "migrate", "--json").json["applied"] == ["0001_directory.sql"]
     for cell in (cells.one, cells.two):
         ops("cells", "add", cell.name, cell.api.base_url, "--weight", "7")
+    for words in (["http//one.test"], ["one.test:80"], ["http://one.test/?a"], ["http://one.test", "--mx", "one.test"]):
+        assert run_ops(environ, "cells", "add", "one", *words).status == 1
     ops("cells", "close", "two")
     ops("cells", "place", account.public_id, "one")
     ops("up", "--detach")
