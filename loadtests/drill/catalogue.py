@@ -198,8 +198,8 @@ CATALOGUE: Final = (
     Drill("hosts", "mta hosts and api hosts lose their network and get it back.",
           "hosts:run", requires=(LINUX, ROOT, program("ip", "iproute2")), rounds=2, in_all=False,
           needs_full="its hosts run different parts"),
-    Drill("cells", "An account moves between three cells under load; the mover is killed after each of its steps, and"
-          " then a cell.", "cells:run", messages=400, rounds=2, in_all=False),
+    Drill("cells", "An account moves between three cells behind two fronts; the mover is killed after each of its"
+          " steps, then each front and a cell.", "cells:run", messages=400, rounds=2, in_all=False),
     Drill("bystander", "One site of ten misbehaves, and the delivery times of the other nine are compared.",
           "bystander:run"),
     Drill("fairness", "One account floods a slow site; the waiting times of another one there must add up and stay"

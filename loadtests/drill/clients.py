@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -164,7 +164,8 @@ class PlanClient(RepeatingClient[Send]):
 class SendClient(PlanClient):
     """Sends a plan over the API, over connections that it `keeps` or over one for each request.
 
-    For the share `cut` of the sends, the client closes the connection before it can have read the first answer.
+    After a temporary refusal, a message goes to the next of the base URLs if there are `others`. For the share `cut` of
+    the sends, the client closes the connection before it can have read the first answer.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class SendClient(PlanClient):
         access: ApiAccess,
         sends: list[Send],
         *,
+        others: Sequence[str] = (),
         rate: float = 0.0,
         cut: float = 0.0,
         attachment: bytes = b"",
@@ -181,7 +183,7 @@ class SendClient(PlanClient):
     ) -> None:
         super().__init__(access, sends, rate=rate, rng=rng)
         self.tried: list[ApiAnswer] = []
-        self._api = ApiClient(base_url, access.key, connections=CONCURRENCY, keeps=keeps)
+        self._apis = [ApiClient(one, access.key, connections=CONCURRENCY, keeps=keeps) for one in (base_url, *others)]
         self._cut = cut
         self._more: dict[str, object] = {}
         if attachment:
@@ -191,19 +193,22 @@ class SendClient(PlanClient):
 
     async def run(self, until: asyncio.Event | None = None) -> None:
         """Send the plan, then further messages until the event is set."""
-        async with self._api:
+        async with AsyncExitStack() as stack:
+            for one in self._apis:
+                await stack.enter_async_context(one)
             await super().run(until)
 
-    async def attempt(self, place: int, item: Send) -> bool:  # noqa: ARG002 - the pool chooses the connection
+    async def attempt(self, place: int, item: Send) -> bool:
         """Post a message; return False after a temporary refusal."""
         body = body_of(self._access, item) | self._more
+        api = self._apis[(place + item.tries) % len(self._apis)]
         if not item.first_at:
             item.first_at = time.time()
             if self._cut and self._rng.random() < self._cut:
                 item.tries += 1
-                await self._api.hang_up("/v1/emails", body, self._rng.uniform(*_HANG_UP_S))
+                await api.hang_up("/v1/emails", body, self._rng.uniform(*_HANG_UP_S))
         item.tries += 1
-        answer = await self._api.call("POST", "/v1/emails", body)
+        answer = await api.call("POST", "/v1/emails", body)
         self.tried.append(answer)
         if answer.status in AGAIN:
             item.refusal = answer.text
@@ -221,11 +226,24 @@ async def replay(base_url: str, access: ApiAccess, sends: Sequence[Send]) -> lis
 
 
 class RelayClient(PlanClient):
-    """Sends a plan over SMTP sessions that stay open; the 250 carries the message id, as a 202 does."""
+    """Sends a plan over SMTP sessions that stay open; the 250 carries the message id, as a 202 does.
 
-    def __init__(self, port: int, access: ApiAccess, sends: list[Send], *, rate: float, rng: random.Random) -> None:
+    After an error a new session begins, at the next port if `others` has any.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        access: ApiAccess,
+        sends: list[Send],
+        *,
+        others: Sequence[int] = (),
+        rate: float,
+        rng: random.Random,
+    ) -> None:
         super().__init__(access, sends, rate=rate, rng=rng)
-        self._port = port
+        self.permanent: list[str] = []  # replies 5yz, after which a program with a queue would give up
+        self._ports = (port, *others)
         self._sessions: dict[int, SmtpSession] = {}
 
     async def attempt(self, place: int, item: Send) -> bool:
@@ -234,7 +252,7 @@ class RelayClient(PlanClient):
         item.tries += 1
         try:
             async with asyncio.timeout(_SMTP_S):
-                session = await self._session(place)
+                session = await self._session(place, self._ports[(place + item.tries) % len(self._ports)])
                 text = mail_of(self._access, item, "The bearer of this message may have died on the way.\r\n")
                 reply = await session.send(self._access.sender, [item.address], text)
                 found = _TAKEN.match(reply)
@@ -242,6 +260,8 @@ class RelayClient(PlanClient):
                     raise RefusedCommand(reply)
         except _LOST as error:
             item.refusal = repr(error)[:200]
+            if isinstance(error, RefusedCommand) and error.reply.startswith("5"):
+                self.permanent.append(error.reply)
             if place in self._sessions:
                 self._sessions.pop(place).abort()
             return False
@@ -256,9 +276,10 @@ class RelayClient(PlanClient):
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _session(self, place: int) -> SmtpSession:
+    async def _session(self, place: int, port: int) -> SmtpSession:
+        """Return the session of a place, or a new one at the port."""
         if place not in self._sessions:
-            self._sessions[place] = await SmtpSession.connect(self._port, tls=True)
+            self._sessions[place] = await SmtpSession.connect(port, tls=True)
             await self._sessions[place].greet(key=self._access.key)
         return self._sessions[place]
 

@@ -200,6 +200,11 @@ class Service:
         return int(self._ports["SINK_PORT"])
 
     @property
+    def submission_port(self) -> int:
+        """Return the port of its relay with STARTTLS."""
+        return int(self._ports["SUBMISSION_PORT"])
+
+    @property
     def submission_tls_port(self) -> int:
         """Return the port of its relay with TLS from the first octet."""
         return int(self._ports["SUBMISSION_TLS_PORT"])
