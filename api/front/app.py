@@ -29,9 +29,6 @@ from engine.cells.whose import Key, KeyKind
 from engine.people.sessions.rules import COOKIE
 from engine.store import metrics, socket_activation
 
-HOLD_S: Final = 8.0  # that a request waits while its account moves; a move pauses it for less
-HOLD_POLL_S: Final = 0.1
-MAX_HELD: Final = 2_000
 RETRY_S: Final = 2
 HINT_S: Final = 400 * 86_400
 
@@ -50,7 +47,6 @@ class FrontApp:
         self._settings = settings
         self._docs = dispatch.errors_page(settings.public_url)
         self._router = RequestRouter(settings.pepper)
-        self._held = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -154,8 +150,8 @@ class FrontApp:
             if location is None and self._router.reads_body(head):
                 read = await body.beginning(MAX_BODY)
                 location = await self._located(list(self._router.of_body(head, read)), network)
-            if location is not None and location.moving:
-                location = await self._after_move(location)
+            if location is not None:
+                location = await self._locator.after_move(location)
         except Unlocated as error:
             _log.warning("cell unknown", path=head.path, why=str(error))
             raise _unavailable() from None
@@ -196,26 +192,6 @@ class FrontApp:
         if hint is not None and self._locator.is_up(hint):
             return hint
         return (self._locator.for_new_account() if head.path in _BEGINS else None) or self._locator.any_cell()
-
-    async def _after_move(self, location: Location) -> Location:
-        """Wait until the account has moved. Raises the 503 after a while, or if many requests wait already."""
-        assert location.account_id is not None
-        if self._held >= MAX_HELD:
-            raise _unavailable()
-        self._held += 1
-        try:
-            async with asyncio.timeout(HOLD_S):
-                while True:
-                    placement = await self._locator.placement(location.account_id)
-                    if placement is None or placement.cell is None:
-                        return Location(location.cell, location.account_id)
-                    if placement.moving_to is None:
-                        return Location(placement.cell, location.account_id)
-                    await asyncio.sleep(HOLD_POLL_S)
-        except TimeoutError:
-            raise _unavailable() from None
-        finally:
-            self._held -= 1
 
     # -- beside the request -----------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from engine.cells.claims import ClaimKind
 from engine.cells.directory import Cell, Directory, Placement
 from engine.cells.whose import PATH, Key
 from engine.store.database_errors import DatabaseError
-from engine.store.migrate import MigrationError
 from engine.store.single_flight import SingleFlightCache
 
 POLL_S: Final = 0.4  # so that a changed placement is known within half a second
@@ -36,6 +35,9 @@ MAX_KEPT: Final = 200_000
 MAX_CHANGES: Final = 1_000
 MAX_ASKED: Final = 64  # questions that a cell gets at a time
 MAX_UNKNOWN_PER_S: Final = 20  # from one network
+HOLD_S: Final = 8.0  # that a request or a login waits while its account moves; a move pauses it for less
+HOLD_POLL_S: Final = 0.1
+MAX_HELD: Final = 2_000
 DOWN_S: Final = 2.0  # a cell that did not answer gets no requests that any cell can answer for this long
 
 _log = structlog.get_logger("cells")
@@ -89,6 +91,7 @@ class Locator:
         self._answers: SingleFlightCache[Key, _Answer] = SingleFlightCache(self._ask, MAX_KEPT, time.monotonic)
         # Of each cell its own, so that one that hangs does not delay questions to the others.
         self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_ASKED))
+        self._held = 0
         self._misses: dict[str, tuple[float, int]] = {}
         self._down_until: dict[str, float] = {}
 
@@ -106,9 +109,10 @@ class Locator:
                 if not self.current:
                     _log.info("directory read", cells=sorted(self.cells))
                 self.current = True
-            except (DatabaseError, MigrationError, OSError) as error:
+            # One that no longer follows would lead accounts to cells that they have left.
+            except Exception as error:  # noqa: BLE001 - of a loop that must go on
                 if self.current or not self.cells:
-                    _log.warning("directory not read", error=str(error))
+                    _log.warning("directory not read", error=repr(error))
                 self.current = False
             self.looked.set()
             await asyncio.sleep(POLL_S)
@@ -142,6 +146,25 @@ class Locator:
                 del self._placements[next(iter(self._placements))]
             self._placements[account] = found
         return found
+
+    async def after_move(self, location: Location) -> Location:
+        """Return the location once its account no longer moves. Raises Unlocated after a while, or if many wait."""
+        account = location.account_id
+        if not location.moving or account is None:
+            return location
+        if self._held >= MAX_HELD:
+            raise Unlocated("too many requests wait for the end of a move")
+        self._held += 1
+        try:
+            async with asyncio.timeout(HOLD_S):
+                while location.moving:
+                    await asyncio.sleep(HOLD_POLL_S)
+                    location = await self._placed(location.cell, account)
+        except TimeoutError:
+            raise Unlocated("the account is being moved") from None
+        finally:
+            self._held -= 1
+        return location
 
     async def of_address(self, email: str) -> Location | None:
         """Return the cell that has claimed the address of a person."""

@@ -16,9 +16,10 @@ SELECT 'domain' AS kind, name, $3::text AS cell, account_id AS holder
 FROM domains WHERE status = 'verified' AND name > $1 ORDER BY name LIMIT $2;
 
 -- name: identities
--- At most $2 identities after $1, by their name in claims.
+-- At most $2 identities after the one with name $1 in claims, by issuer and subject.
 SELECT 'identity' AS kind, issuer || ' ' || subject AS name, $3::text AS cell, user_id AS holder
-FROM identities WHERE issuer || ' ' || subject > $1 ORDER BY issuer || ' ' || subject LIMIT $2;
+FROM identities WHERE (issuer, subject) > (split_part($1, ' ', 1), substr($1, length(split_part($1, ' ', 1)) + 2))
+ORDER BY issuer, subject LIMIT $2;
 
 -- name: standing
 -- The claims among kinds $1 and names $2 that this cell has a row for.

@@ -42,7 +42,6 @@ class KeyKind(StrEnum):
     ACME_CHALLENGE = "acme_challenge"
     PAYMENT = "payment"
     ACCOUNT = "account"
-    PERSON = "person"
     INVITED = "invited"
     LABEL = "label"
     RECEIVING_DOMAIN = "receiving_domain"
@@ -64,7 +63,7 @@ class KeyOwner(Struct, frozen=True):
 _FORMS: Final = {
     KeyKind.API_KEY: _TEXT, KeyKind.SESSION: _DIGESTS, KeyKind.PERSON_TOKEN: _HEX, KeyKind.INVITE: _HEX,
     KeyKind.PASSKEY: _HEX, KeyKind.IMAGE: _HEX, KeyKind.LOGO: _TEXT, KeyKind.POLICY_HOST: _TEXT,
-    KeyKind.ACME_CHALLENGE: _TEXT, KeyKind.PERSON: _TEXT, KeyKind.INVITED: _TEXT,
+    KeyKind.ACME_CHALLENGE: _TEXT, KeyKind.INVITED: _TEXT,
     KeyKind.LABEL: _TEXT, KeyKind.RECEIVING_DOMAIN: _TEXT,
 }  # fmt: skip
 _QUERIES: Final[dict[KeyKind, RowQuery[KeyOwner]]] = {kind: _SQL.rows(f"of_{kind.value}", KeyOwner) for kind in KeyKind}

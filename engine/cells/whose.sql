@@ -74,11 +74,6 @@ LIMIT 1;
 -- Account $1, if it is here.
 SELECT id AS account_id FROM accounts WHERE id = $1::text::uuid;
 
--- name: of_person
--- An account of the person with address $1.
-SELECT (SELECT m.account_id FROM members m WHERE m.user_id = u.id ORDER BY m.account_id LIMIT 1) AS account_id
-FROM users u WHERE u.email = $1;
-
 -- name: of_invited
 -- An account that has invited the address $1.
 SELECT account_id FROM invites WHERE email = $1 ORDER BY id LIMIT 1;

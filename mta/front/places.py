@@ -1,14 +1,12 @@
 """Find the cell of a submitting key and of a recipient of incoming mail."""
 
-import asyncio
 import re
 from itertools import islice
-from typing import Final
 from uuid import UUID
 
 from engine.base.netaddr import network_of
 from engine.base.settings import Settings
-from engine.cells.locator import Location, Locator, Unlocated
+from engine.cells.locator import Location, Locator
 from engine.cells.whose import Key, KeyKind
 from engine.mail import feedback_headers, return_path, unsubscribe_token
 from engine.mail.report_parts import MAX_READ
@@ -19,8 +17,6 @@ from engine.receiving.recipients import FEEDBACK, split_address
 from engine.sending.domains import reports as domain_reports
 from engine.sending.domains import service as domains
 
-HELD_S: Final = 8.0  # for the end of an account's move
-HELD_POLL_S: Final = 0.2
 _feedback_ids = re.compile(rb"CFBL-Feedback-ID:[ \t\r\n]*([0-9A-Za-z]{40})", re.IGNORECASE).finditer
 
 
@@ -87,13 +83,4 @@ class Places:
         return Key(KeyKind.RECEIVING_DOMAIN, host) if label is None else Key(KeyKind.LABEL, label)
 
     async def _settled(self, location: Location | None) -> Location | None:
-        """Wait for the end of a move. Raises Unlocated if it takes too long."""
-        if location is None or not location.moving or location.account_id is None:
-            return location
-        for _ in range(int(HELD_S / HELD_POLL_S)):
-            await asyncio.sleep(HELD_POLL_S)
-            placement = await self.locator.placement(location.account_id)
-            if placement is None or placement.cell is None or placement.moving_to is None:
-                cell = location.cell if placement is None or placement.cell is None else placement.cell
-                return Location(cell, location.account_id)
-        raise Unlocated("the account is being moved")
+        return None if location is None else await self.locator.after_move(location)

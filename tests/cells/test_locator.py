@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from uuid import uuid4
 
 import aiohttp
 import msgspec
@@ -16,7 +17,7 @@ from engine.base import ids
 from engine.base.errors import ErrorType
 from engine.base.settings import Settings
 from engine.cells import ask, locator, overview
-from engine.cells.directory import Cell, Directory
+from engine.cells.directory import Cell, Directory, Placement
 from engine.cells.locator import MAX_ASKED, Locator, TooManyUnknown, WhoseReply
 from engine.cells.whose import Key, KeyKind
 from tests.conftest import NewDatabase
@@ -110,6 +111,31 @@ async def test_a_cell_that_hangs_delays_no_key_of_another_cell(
         keys = [unknown() for _ in range(3 * MAX_ASKED)]
         places = await asyncio.gather(*(found.find(key, NETWORK) for key in keys))
         assert {place.cell for place in places if place is not None} == {"one"}
+
+
+async def test_a_front_follows_the_directory_whatever_goes_wrong_once(
+    new_directory: NewDatabase, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, failed = Directory.changes, asyncio.Event()
+
+    async def fail_once(directory: Directory, after: int, limit: int) -> list[Placement]:
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("a defect")
+        return await changes(directory, after, limit)
+
+    url, account = await new_directory(), uuid4()
+    async with cell_named("one", hang) as one, following(url, http, one) as found:
+        directory = await Directory.open(url)
+        await directory.place(account, "one")
+        assert (await found.placement(account)) is not None
+        monkeypatch.setattr(Directory, "changes", fail_once)
+        await failed.wait()
+        await directory.remove([account], "one", older_s=0)
+        async with asyncio.timeout(PATIENCE_S):
+            while await found.placement(account) is not None:
+                await asyncio.sleep(0.05)
+        await directory.close()
 
 
 async def test_a_reply_in_pieces_is_read_whole(new_directory: NewDatabase, http: aiohttp.ClientSession) -> None:

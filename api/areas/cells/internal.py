@@ -1,6 +1,7 @@
 """Answer fronts and other cells: whose a key is. Only with the credential that all cells of the installation share."""
 
 import hmac
+from collections.abc import Awaitable, Callable
 
 import falcon
 import falcon.asgi
@@ -33,78 +34,76 @@ def is_internal(request: falcon.asgi.Request, accepted: tuple[str, ...]) -> bool
     return any(hmac.compare_digest(given, f"Bearer {one}".encode()) for one in accepted)
 
 
-class Whose:
-    """`POST /internal/whose`."""
-
-    def __init__(self, services: ApiServices) -> None:
-        self._pool = services.pool
-        self._accepted = ask.credentials(services.settings.pepper)
-
-    async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
-        """Answer whether the key is here and which account has it; 404 for everybody but fronts and cells."""
-        if not is_internal(request, self._accepted):
-            raise falcon.HTTPNotFound
-        try:
-            with within(DEADLINE_S):
-                key = _decoder.decode(await _body(request))
-                owner = await whose.owner_of(self._pool, key)
-        except (msgspec.DecodeError, Refusal):
-            response.status = falcon.HTTP_400
-            return
-        except (DatabaseUnavailable, OSError) as error:
-            _log.warning("key not looked up", error=repr(error))
-            response.status = falcon.HTTP_503
-            return
-        reply = WhoseReply(here=owner is not None, account_id=None if owner is None else owner.account_id)
-        response.data = msgspec.json.encode(reply)
-
-
-class OwnFigures:
-    """`GET /internal/cell`."""
-
-    def __init__(self, services: ApiServices) -> None:
-        self._pool = services.pool
-        self._accepted = ask.credentials(services.settings.pepper)
-
-    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
-        """Answer the figures of this cell; 404 for everybody but fronts, cells and their operators' tools."""
-        if not is_internal(request, self._accepted):
-            raise falcon.HTTPNotFound
-        try:
-            with within(DEADLINE_S):
-                response.data = msgspec.json.encode(await overview.own_figures(self._pool))
-        except (DatabaseUnavailable, OSError):
-            response.status = falcon.HTTP_503
-
-
-class VouchForOperator:
-    """`POST /internal/operator`: the front passes the operator's cookie and CSRF token on."""
+class _Internal:
+    """An operation for fronts, cells and their operators' tools; everybody else gets a 404."""
 
     def __init__(self, services: ApiServices) -> None:
         self._services = services
         self._accepted = ask.credentials(services.settings.pepper)
         self._docs = dispatch.errors_page(services.settings.public_url)
 
-    async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
-        """Answer the statement for the other cell, or the refusal of this one."""
+    async def _answer(
+        self,
+        request: falcon.asgi.Request,
+        response: falcon.asgi.Response,
+        answer: Callable[[falcon.asgi.Request], Awaitable[bytes]],
+    ) -> None:
+        """Answer with what `answer` returns in time, with its refusal, or 503."""
         if not is_internal(request, self._accepted):
             raise falcon.HTTPNotFound
-        settings = self._services.settings
         try:
             with within(DEADLINE_S):
-                errand = _errands.decode(await _body(request))
-                person = await self._services.sessions.person(auth.session_secret(request), auth.device(request))
-            if person is None:
-                raise auth.sign_in_required()
-            auth.check_operator(settings, person)
-            if errand.method != "GET":
-                auth.check_csrf(person, request.get_header(auth.CSRF_HEADER))
+                response.data = await answer(request)
+        except msgspec.DecodeError:
+            response.status = falcon.HTTP_400
         except Refusal as refusal:
             response.status, response.data = refusal.status, msgspec.json.encode(refusal.envelope(self._docs))
-        except (DatabaseUnavailable, OSError, msgspec.DecodeError):
+        except (DatabaseUnavailable, OSError) as error:
+            _log.warning("internal question not answered", path=request.path, error=repr(error))
             response.status = falcon.HTTP_503
-        else:
-            response.text = visiting_operator.vouch(settings.pepper, person, errand, clock.machine_now())
+
+
+class Whose(_Internal):
+    """`POST /internal/whose`."""
+
+    async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Answer whether the key is here and which account has it."""
+        await self._answer(request, response, self._owner)
+
+    async def _owner(self, request: falcon.asgi.Request) -> bytes:
+        owner = await whose.owner_of(self._services.pool, _decoder.decode(await _body(request)))
+        reply = WhoseReply(here=owner is not None, account_id=None if owner is None else owner.account_id)
+        return msgspec.json.encode(reply)
+
+
+class OwnFigures(_Internal):
+    """`GET /internal/cell`."""
+
+    async def on_get(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Answer the figures of this cell."""
+        await self._answer(request, response, self._figures)
+
+    async def _figures(self, _: falcon.asgi.Request) -> bytes:
+        return msgspec.json.encode(await overview.own_figures(self._services.pool))
+
+
+class VouchForOperator(_Internal):
+    """`POST /internal/operator`: the front passes the operator's cookie and CSRF token on."""
+
+    async def on_post(self, request: falcon.asgi.Request, response: falcon.asgi.Response) -> None:
+        """Answer the statement for the other cell."""
+        await self._answer(request, response, self._statement)
+
+    async def _statement(self, request: falcon.asgi.Request) -> bytes:
+        settings = self._services.settings
+        errand = _errands.decode(await _body(request))
+        person = await self._services.sessions.person(auth.session_secret(request), auth.device(request))
+        if person is None:
+            raise auth.sign_in_required()
+        auth.check_operator(settings, person)
+        if errand.method != "GET":
+            auth.check_csrf(person, request.get_header(auth.CSRF_HEADER))
+        return visiting_operator.vouch(settings.pepper, person, errand, clock.machine_now()).encode()
 
 
 async def _body(request: falcon.asgi.Request) -> bytes:
