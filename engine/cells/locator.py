@@ -157,14 +157,15 @@ class Locator:
         self._held += 1
         try:
             async with asyncio.timeout(HOLD_S):
-                while location.moving:
+                while True:
                     await asyncio.sleep(HOLD_POLL_S)
-                    location = await self._placed(location.cell, account)
+                    found = await self._placed(location.cell, account)
+                    if not found.moving:
+                        return found
         except TimeoutError:
             raise Unlocated("the account is being moved") from None
         finally:
             self._held -= 1
-        return location
 
     async def of_address(self, email: str) -> Location | None:
         """Return the cell that has claimed the address of a person."""

@@ -125,7 +125,7 @@ def run(order: DrillOrder) -> DrillReport:
 
         def started(name: str, own: Mapping[str, str]) -> Service:
             (folder / name).mkdir()
-            return stack.enter_context(Service(folder / name, SETTINGS | pepper | own))
+            return stack.enter_context(Service(folder / name, SETTINGS | pepper | dict(own)))
 
         services = {name: started(name, _BEHIND) for name in NAMES}
         asyncio.run(_add(url, services))

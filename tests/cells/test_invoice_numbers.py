@@ -10,10 +10,10 @@ from msgspec import structs
 
 from engine.accounts.billing import invoices
 from engine.accounts.billing.configuration import Seller
-from engine.accounts.billing.periods import BillingPeriod
+from engine.accounts.billing.periods import BillingInterval, BillingPeriod
 from engine.accounts.billing.rows import BillingProfileRow
 from engine.accounts.billing.tax import TaxDecision
-from engine.accounts.billing.types import BillingInterval, InvoiceDraft, InvoiceLine
+from engine.accounts.billing.types import InvoiceDraft, InvoiceLine
 from engine.base.plans import Plan
 from engine.base.settings import Settings
 from engine.cells import claims

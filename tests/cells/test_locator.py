@@ -14,7 +14,7 @@ from api.front import exchange
 from api.front.exchange import CellDown, RequestBody
 from api.http import visiting_operator
 from engine.base import ids
-from engine.base.errors import ErrorType
+from engine.base.errors import ErrorType, Refusal
 from engine.base.settings import Settings
 from engine.cells import ask, locator, overview
 from engine.cells.directory import Cell, Directory, Placement
@@ -217,5 +217,5 @@ async def test_a_refusal_that_the_front_does_not_know_is_a_503(settings: Setting
         with pytest.raises(CellDown):
             await exchange.vouched(http, one, scope_of(), "192.0.2.1", errand, settings)
         said["error"]["type"] = ErrorType.FORBIDDEN.value
-        with pytest.raises(exchange.Refusal):
+        with pytest.raises(Refusal):
             await exchange.vouched(http, one, scope_of(), "192.0.2.1", errand, settings)
