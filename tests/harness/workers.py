@@ -58,6 +58,7 @@ class _Worker(Struct, eq=False):
     finished: set[str] = field(default_factory=set)
     running: tuple[str, Any] | None = None  # node id and location
     since: float = 0.0
+    processor_s: float = 0.0  # that the process had used when the test began
     limit_s: float = limits.DEFAULT_S
 
 
@@ -168,6 +169,7 @@ class Pool:
 
     def _on_start(self, session: pytest.Session, worker: _Worker, name: str, location: Any, limit_s: float) -> None:
         worker.running, worker.since, worker.limit_s = (name, location), time.monotonic(), limit_s
+        worker.processor_s = _processor_s(worker.pid)
         self._begun += 1
         # The total is not known before the last module is taken; the progress shown is an estimate.
         taken = max(len(self._groups) - len(self._units) - len(self._workers), 1)
@@ -215,7 +217,9 @@ class Pool:
     def _end_overdue(self, session: pytest.Session) -> None:
         now = time.monotonic()
         for worker in list(self._workers.values()):
-            if worker.running is None or now < worker.since + worker.limit_s + limits.KILL_AFTER_S:
+            if worker.running is None or not limits.is_over(
+                worker.limit_s, now - worker.since, _processor_s(worker.pid) - worker.processor_s
+            ):
                 continue
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGUSR1)  # faulthandler writes the stacks, whatever holds Python
@@ -244,6 +248,14 @@ class Pool:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGKILL)
         self._workers.clear()
+
+
+def _processor_s(pid: int) -> float:
+    """Return the processor time that a process has used, in seconds; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        ticks = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 class _Reporter:

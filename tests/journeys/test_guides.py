@@ -122,6 +122,7 @@ async def test_the_first_sample_runs_on_the_free_plan_or_the_guide_says_what_it_
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(400)  # it runs the samples of all guides
 async def test_the_scopes_that_a_guide_asks_for_are_enough_for_its_samples(service: Service, tmp_path: Path) -> None:
     shell = GuideShell(service, tmp_path)
     async with asyncpg.create_pool(service.database_url, min_size=1, max_size=1) as pool:

@@ -201,7 +201,7 @@ def test_well_formed_lists_have_the_addresses_of_the_standard_librarys_parser(va
 
 
 @given(mailboxes)
-@examples(5_000)
+@examples(2_000)
 def test_well_formed_mailboxes_have_the_names_of_the_standard_librarys_parser(value: str) -> None:
     header = default.header_factory("From", value)
     (ours,) = listed(value)
@@ -223,7 +223,7 @@ def _lower_domain(address: str) -> str:
 
 
 @given(st.text('ab@.,;:<>()"\\[] =?utf-8q\n\xfc', max_size=60))
-@examples(5_000)
+@examples(2_000)
 def test_any_text_becomes_entries_of_which_the_undoubted_have_an_address(value: str) -> None:
     for one in listed(value):
         assert one.name or one.address

@@ -144,7 +144,7 @@ _tokens = st.sampled_from([
 
 @pytest.mark.parametrize("into_messages", [False, True])
 @pytest.mark.parametrize("subtype", [b"mixed", b"alternative", b"digest", b"related"])
-@examples(2_500, share=50)
+@examples(1_000, share=20)
 @given(st.lists(_tokens, max_size=40).map(b"".join))
 def test_every_octet_is_in_a_part_or_in_a_doubt(subtype: bytes, into_messages: bool, rest: bytes) -> None:
     mime = MIXED.replace(b"mixed", subtype) % b"x" + rest
