@@ -20,6 +20,7 @@ _folds = re.compile(rb"\r?\n(?=[ \t])").sub
 _escaped_octets = re.compile("[\udc80-\udcff]").search
 _controls = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+").sub
 _hidden_control = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]").search  # all but the tab
+_break = re.compile(r"[\x00\x0a-\x0d\x1c-\x1e\x85\u2028\u2029]").search  # where some program begins a new line
 
 
 class EncodedWord(NamedTuple):
@@ -107,24 +108,33 @@ def readings(text: str) -> tuple[str, ...]:
 
     They differ where a word begins within another, and where a word decodes to another one, as some decode twice.
     """
-    lenient = decoded(text)
-    if _word_start(lenient) is None:  # the outer word would have stayed
-        return (lenient,)
-    return tuple(dict.fromkeys((lenient, decoded_text(text, nested=True)[0], decoded(lenient))))
+    return tuple(dict.fromkeys(_read_in_all_ways(text)))
 
 
 def hidden_control(value: bytes) -> str | None:
     """Return the first control character (except tab) in the decoded encoded words of a field's value, or None.
 
-    A mail client that decodes before it splits lines would see a new header field or line there.
+    A mail client that decodes before it splits lines would see a new header field or line there. Where clients decode
+    twice, line breaks alone count: a subject may look like encoded words, and is encoded for that.
     """
     if b"=?" not in value:
         return None
-    for text in readings(unfolded(value)):
-        found = _hidden_control(text)
-        if found is not None:
-            return found[0]
-    return None
+    once, nested, twice = _read_in_all_ways(unfolded(value))
+    found = _hidden_control(once) or _hidden_control(nested) or _break(twice)
+    return None if found is None else found[0]
+
+
+def hides_break(text: str) -> bool:
+    """Return True if a client that decodes twice would find a line break in a text that we encode."""
+    return "=?" in text and _break(decoded(text)) is not None
+
+
+def _read_in_all_ways(text: str) -> tuple[str, str, str]:
+    """Return what clients show that are lenient, that decode words within words, and that decode twice."""
+    once = decoded(text)
+    if _word_start(once) is None:  # the outer word would have stayed
+        return once, once, once
+    return once, decoded_text(text, nested=True)[0], decoded(once)
 
 
 class _Decoded:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.mail.charsets import CharsetFlaw
-from engine.mail.encoded_words import decoded, decoded_text, hidden_control, readings, unfolded
+from engine.mail.encoded_words import decoded, decoded_text, hidden_control, hides_break, readings, unfolded
 from engine.mail.fields import MAX_HEADER
 from tests.harness.sampling import examples
 
@@ -112,6 +112,16 @@ def test_a_doubt_about_the_characters_is_named(value: bytes, text: str, flaw: Ch
 )
 def test_a_control_character_is_found_in_every_word_that_a_program_decodes(value: bytes) -> None:
     assert hidden_control(value) in {"\n", "\r"}
+
+
+def test_text_that_looks_like_encoded_words_may_have_other_controls_only_where_it_is_decoded_twice() -> None:
+    text = "=?utf-8?q?Fake?=100% = good?= =?utf-8?q?Fake?="  # "=10" is a control character
+    value = Header(text, "utf-8").encode().encode()
+
+    assert hidden_control(text.encode()) == "\x10"
+    assert hidden_control(value) is None
+    assert not hides_break(text)
+    assert hides_break("=?utf-8?q?Fake?=0A?=")
 
 
 @given(st.text("=?utf-8qb_ 0AaC3\xfc(,", max_size=60))

@@ -215,7 +215,7 @@ def test_the_number_of_headers_and_of_metadata_is_bounded() -> None:
 
 # -- line breaks and NUL ----------------------------------------------------------------------
 
-BREAKERS = ["\r\n", "\r", "\n", "\0"]
+BREAKERS = ["\r\n", "\r", "\n", "\0", "=?utf-8?q?=0A?="]
 BOUND_FOR_HEADERS: list[tuple[str, dict[str, object]]] = [
     ("subject", {"subject": "a{}Bcc: eve@evil.test"}),
     ("to", {"to": "ann@people.test{}"}),
@@ -232,7 +232,7 @@ BOUND_FOR_HEADERS: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize("breaker", BREAKERS, ids=["crlf", "cr", "lf", "nul"])
+@pytest.mark.parametrize("breaker", BREAKERS, ids=["crlf", "cr", "lf", "nul", "encoded lf"])
 @pytest.mark.parametrize(
     ("field", "fields"), BOUND_FOR_HEADERS, ids=[f"{i}-{row[0]}" for i, row in enumerate(BOUND_FOR_HEADERS)]
 )
@@ -240,7 +240,7 @@ def test_no_line_break_reaches_a_header(field: str, fields: dict[str, object], b
     assert field_of(**_filled(fields, breaker)) == field
 
 
-@pytest.mark.parametrize("breaker", BREAKERS, ids=["crlf", "cr", "lf", "nul"])
+@pytest.mark.parametrize("breaker", BREAKERS, ids=["crlf", "cr", "lf", "nul", "encoded lf"])
 def test_no_line_break_reaches_the_sender(breaker: str) -> None:
     with pytest.raises(Refusal) as caught:
         sender_of(request(**{"from": f"Shop{breaker}Bcc: <shop@shop.test>"}))

@@ -4,7 +4,7 @@ import re
 
 from engine.base.errors import invalid, shown
 from engine.mail.client_fields import is_owned
-from engine.mail.encoded_words import hidden_control
+from engine.mail.encoded_words import hidden_control, hides_break
 from engine.mail.headers import URL_LISTS
 from engine.sending.emails.limits import MAX_HEADER_NAME, MAX_HEADER_VALUE
 from engine.sending.emails.types import SendRequest
@@ -54,6 +54,8 @@ def checked_headers(request: SendRequest) -> dict[str, tuple[str, str]]:
 
 
 def forbid_line_breaks(field: str, text: str) -> None:
-    """Raise the 400 if `text`, which goes into a header, holds CR, LF or NUL."""
+    """Raise the 400 if `text`, which goes into a header, holds CR, LF or NUL, or an encoded word that does."""
     if _LINE_BREAKERS.search(text):
         raise invalid(field, f"`{field}` contains a line break (CR or LF) or NUL. Remove it.")
+    if hides_break(text):
+        raise invalid(field, f"`{field}` contains an encoded word with a line break. Remove it.")
