@@ -30,7 +30,7 @@ BROWSER = ["tests/browser", "-m", "not exhaustive"]
     "--all",
     "everything",
     is_flag=True,
-    help="Run all tests: also the console's, every operation, many generated and very large inputs. About 12 minutes.",
+    help="Run all tests: also the console's, every operation, many generated and very large inputs. About 25 minutes.",
 )
 @click.option(
     "--stores",
