@@ -1,4 +1,4 @@
-"""Which rows belong to an account: the one declaration that a move copies, compares and removes by.
+"""Declare which rows belong to an account: by this a move copies, compares and removes.
 
 A contract test compares it with the schema: each table is declared here, or among the tables of no account
 (tests/retention/test_erase.py). Foreign keys give the order of copying (ops/backup/tables.py).

@@ -51,7 +51,7 @@ class StandingMove(Struct, frozen=True):
 
 
 class Agreement(Struct, frozen=True):
-    """What cells must agree on: number of shards and fingerprint of the pepper."""
+    """The number of shards and the fingerprint of the pepper: both cells of a move must have the same."""
 
     shards: int
     pepper_print: bytes | None

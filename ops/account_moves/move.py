@@ -59,7 +59,7 @@ class MoveEnds(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """What was moved, and for how long the accounts were paused."""
+    """The result of a move: the accounts and their rows, and for how many seconds they were paused."""
 
     accounts: list[UUID]
     people: int

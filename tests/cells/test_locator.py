@@ -1,4 +1,4 @@
-"""What a front does with cells that answer slowly, in pieces, too much or not at all: cells here are small servers."""
+"""Fronts bear cells that answer slowly, in pieces, too much or not at all; cells here are small servers."""
 
 import asyncio
 import contextlib
