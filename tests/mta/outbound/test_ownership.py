@@ -80,6 +80,8 @@ async def test_rows_that_were_loaded_before_a_fence_are_not_taken_after_it(
                 await here.pool.execute("UPDATE shard_owners SET owner = NULL")
                 await here.until(lambda: mta.member.id != before and rows[0].shard in mta.ownership.shards)
                 fenced.set()
+            elif rows:  # loaded at the same time
+                await fenced.wait()
             return rows
 
         return loaded
