@@ -18,9 +18,22 @@ from engine.base.settings import Settings
 from loadtests.kit.accounts import ApiAccess
 from loadtests.kit.service import Service
 from tests.contracts.test_clocks import MACHINE_TABLES
+from tests.harness.accounts import add_key
 from tests.harness.api import Answer, Api
 from tests.harness.receiver import Receiver
-from tests.harness.service import arrived, command, following, message, new_access, running, send, steps, until
+from tests.harness.service import (
+    arrived,
+    command,
+    following,
+    message,
+    new_access,
+    octets,
+    parsed,
+    running,
+    send,
+    steps,
+    until,
+)
 from tests.harness.service import try_send as post
 
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(400)]  # a move takes seconds of CPU in all processes
@@ -172,6 +185,25 @@ async def test_a_verification_expires_after_its_ten_minutes_and_is_forgotten(ser
     assert (await served.get(path, access.key)).json["status"] == "expired"
     await advance(served, access, advance="49h")
     assert (await served.get(path, access.key)).status == 404
+
+
+async def test_people_get_a_mail_about_the_sends_that_wait_for_them(service: Service, served: Api) -> None:
+    access = await new_access(service)
+    async with asyncpg.create_pool(service.database_url, min_size=1, max_size=1) as pool:
+        key = await add_key(
+            pool, access.account_id, scopes=["emails:send"], approval="required", pepper=service.settings.pepper
+        )
+    email = {"from": access.sender, "to": "ann@people.test", "subject": "Hello", "text": "A text."}
+    asked = await served.post("/v1/agent-sends", key, {"email": email})
+    assert (asked.status, asked.json["state"]) == (202, "pending")
+
+    await advance(served, access, advance="2m")
+
+    name = access.sender.removeprefix("drill@").removesuffix(".test")
+    [told] = [parsed(octets(service, entry)) for entry in arrived(service, f"{name}@drill.test")]
+    assert told["Subject"] == f"Emails of {name} wait for approval"
+    assert "/console/approvals" in told.get_body(("plain",)).get_content()
+    assert arrived(service, "ann@people.test") == []
 
 
 async def test_a_late_bounce_comes_before_the_clock_has_moved_on(service: Service, served: Api) -> None:
