@@ -26,7 +26,7 @@ from tests.harness.api import Api, server_pid, serving
 from tests.harness.service import until
 from tests.harness.sse import following
 
-HEARTBEAT_S, IDLE_S, WRITE_S, LEASE_S = 0.4, 1.5, 1.0, 2.0
+HEARTBEAT_S, IDLE_S, WRITE_S, LEASE_S = 0.4, 4.0, 1.0, 2.0
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ async def test_a_tail_without_a_message_event_is_closed_and_says_why(brisk_api: 
     account = await make_account(pool)
     async with following(brisk_api, account.token) as tail:
         await tail.next()
-        for _ in range(4):  # each keeps it open, an event of the account does not
+        for _ in range(3):  # each keeps it open, an event of the account does not
             await asyncio.sleep(IDLE_S / 2)
             place = await logbook.many(pool, account.id, 1)
             await tail.until("message")

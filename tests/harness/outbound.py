@@ -312,8 +312,8 @@ async def world(settings: Settings, database_url: str, **changes: Any) -> AsyncI
         opened.push_async_callback(pool.close)
         quick: dict[str, Any] = {
             "database_url": database_url, "redis_url": f"{settings.redis_url}?db={_DATABASE}", "shards": 16,
-            "sink_port": sink.address[1], "dns_servers": (HostPort(*dns.address),), "lease_s": 2.0, "fresh_due_s": 1.0,
-            "retry_ladder_s": (0.3,), "connect_timeout_s": 2.0, "reply_timeout_s": 5.0, "final_dot_timeout_s": 5.0,
+            "sink_port": sink.address[1], "dns_servers": (HostPort(*dns.address),), "lease_s": 30.0, "fresh_due_s": 1.0,
+            "retry_ladder_s": (0.3,), "connect_timeout_s": 20.0, "reply_timeout_s": 20.0, "final_dot_timeout_s": 20.0,
         }  # fmt: skip
         own = msgspec.structs.replace(settings, **(quick | changes))
         made = World(own, pool, await make_account(pool), dns, sink)

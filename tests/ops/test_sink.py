@@ -26,7 +26,7 @@ from ops.local.sink_store import MailStore, StoreMode, entries
 from tests.harness.patience import PATIENCE_S
 
 BODY = b"X-Test-Id: t-17\r\nSubject: hello\r\n\r\n.hello\r\n"
-QUICK = SmtpTimeouts(reply_s=2.0, final_dot_s=2.0, quit_s=0.5)
+TIMEOUTS = SmtpTimeouts(reply_s=PATIENCE_S, final_dot_s=PATIENCE_S, quit_s=0.5)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ async def sink() -> AsyncIterator[Sink]:
 async def deliver(sink: Sink, *recipients: str, content: bytes = BODY) -> list[str]:
     """One message over a connection of its own: a code or a kind of break per recipient."""
     connection = await SmtpConnection.open(
-        sink.address, server_name="sink.test", helo="client.test", tls=TlsMode.OFF, timeouts=QUICK
+        sink.address, server_name="sink.test", helo="client.test", tls=TlsMode.OFF, timeouts=TIMEOUTS
     )
     transaction = await connection.send(Envelope("ann@sender.test", recipients, content))
     await connection.close()

@@ -329,7 +329,7 @@ async def connect(sink: Sink, *records: Tlsa, base: str = MX) -> SmtpConnection:
         tls=TlsMode.DANE,
         dane=DanePolicy(base, (base, DOMAIN), records),
         certificates=CertificateVerifier(CertificateAuthorities([])),
-        timeouts=SmtpTimeouts(connect_s=2.0, tls_s=2.0, reply_s=2.0, quit_s=0.2),
+        timeouts=SmtpTimeouts(connect_s=PATIENCE_S, tls_s=PATIENCE_S, reply_s=PATIENCE_S, quit_s=0.2),
     )
 
 

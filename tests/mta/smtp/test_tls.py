@@ -17,9 +17,10 @@ from mta.smtp.client.connection import ConnectFailed, Envelope, SmtpConnection, 
 from mta.smtp.client.tls import MAX_SESSIONS, CertificateVerifier, ResumingTlsContext, client_context
 from mta.smtp.client.tls_failures import TlsFailureType
 from ops.local.sink import Sink
+from tests.harness.patience import PATIENCE_S
 from tests.harness.transport import Certified, authority, forget_sessions, self_signed
 
-QUICK = SmtpTimeouts(connect_s=2.0, tls_s=2.0, reply_s=2.0, quit_s=0.2)
+TIMEOUTS = SmtpTimeouts(connect_s=PATIENCE_S, tls_s=PATIENCE_S, reply_s=PATIENCE_S, quit_s=0.2)
 MX = "mx.peer.test"
 NOW = datetime.now(UTC)
 
@@ -33,7 +34,7 @@ async def connect(
     sink: Sink, judge: CertificateVerifier, mode: TlsMode = TlsMode.OPPORTUNISTIC, name: str = MX
 ) -> SmtpConnection:
     return await SmtpConnection.open(
-        sink.address, server_name=name, helo="client.test", tls=mode, certificates=judge, timeouts=QUICK
+        sink.address, server_name=name, helo="client.test", tls=mode, certificates=judge, timeouts=TIMEOUTS
     )
 
 
