@@ -62,6 +62,9 @@ class CountingSink(Sink):
         return welcome
 
 
+BRIEF_LEASE_S = 2.0  # for a process whose shards another one takes over
+
+
 class Mta:
     """A delivery pipeline inside the test process: `start`, then `stop` (drains) or `crash`."""
 
@@ -304,7 +307,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(settings: Settings, database_url: str, **changes: Any) -> AsyncIterator[World]:
-    """A world without an engine yet; retries soon and leases short, unless `changes` say otherwise."""
+    """A world without an engine yet; it retries soon, and no stalled machine loses a lease, unless `changes` say so."""
     async with contextlib.AsyncExitStack() as opened:
         sink = await opened.enter_async_context(CountingSink())
         dns = await opened.enter_async_context(SignedDns())
@@ -312,7 +315,7 @@ async def world(settings: Settings, database_url: str, **changes: Any) -> AsyncI
         opened.push_async_callback(pool.close)
         quick: dict[str, Any] = {
             "database_url": database_url, "redis_url": f"{settings.redis_url}?db={_DATABASE}", "shards": 16,
-            "sink_port": sink.address[1], "dns_servers": (HostPort(*dns.address),), "lease_s": 30.0, "fresh_due_s": 1.0,
+            "sink_port": sink.address[1], "dns_servers": (HostPort(*dns.address),), "lease_s": 12.0, "fresh_due_s": 1.0,
             "retry_ladder_s": (0.3,), "connect_timeout_s": 20.0, "reply_timeout_s": 20.0, "final_dot_timeout_s": 20.0,
         }  # fmt: skip
         own = msgspec.structs.replace(settings, **(quick | changes))

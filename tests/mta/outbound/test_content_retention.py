@@ -19,7 +19,7 @@ from engine.sending.reschedule import reschedule
 from tests.conftest import NewDatabase
 from tests.harness.accounts import PEPPER
 from tests.harness.content_canaries import canary, dump, places, shows
-from tests.harness.outbound import World, world
+from tests.harness.outbound import BRIEF_LEASE_S, World, world
 from tests.harness.schedules import comes_due
 from tests.harness.sending import accept, accept_set, accepted, message_id, request_of
 from tests.harness.stalled_settling import end_sessions, kept_outcomes, locked_heads
@@ -284,11 +284,11 @@ async def test_mail_that_a_crashed_process_had_in_hand_is_delivered_again_and_th
     word = canary()
     message = await here.send("ann@peer.test", text=word, retainContent=False)
     async with locked_heads(str(here.settings.database_url)):
-        first = await here.live()
+        first = await here.live(lease_s=BRIEF_LEASE_S)
         await here.until(lambda: arrived(here, word) == 1)
         await first.crash()
         here.mtas.remove(first)
-    await here.live(name="mta-2")
+    await here.live(name="mta-2", lease_s=BRIEF_LEASE_S)
     await here.until_step(message, "delivered")
 
     assert arrived(here, word) in {1, 2}  # one if the statement that was cut off has committed all the same

@@ -13,7 +13,7 @@ from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.sites import site as sites
 from mta.outbound.suppression_check import SuppressionCheck
 from tests.harness.accounts import make_account
-from tests.harness.outbound import World
+from tests.harness.outbound import BRIEF_LEASE_S, World
 from tests.harness.patience import PATIENCE_S
 
 # -- suppressions ------------------------------------------------------------------------------
@@ -176,12 +176,12 @@ async def test_a_hint_at_settled_mail_leads_to_nothing(here: World) -> None:
 
 
 async def test_hints_of_a_crashed_process_are_read_by_the_next_owner_before_the_mail_is_due(here: World) -> None:
-    first = await here.mta()
+    first = await here.mta(lease_s=BRIEF_LEASE_S)
     await here.until(lambda: len(first.member.owned) == here.settings.shards)
     await first.crash()
     here.mtas.remove(first)
     message = await here.send("ann@peer.test", acceptor=acceptor_of_patience(here))
-    await here.mta("mta-2")
+    await here.mta("mta-2", lease_s=BRIEF_LEASE_S)
     await here.until_step(message, "delivered")
 
 

@@ -13,7 +13,7 @@ from engine.delivery.partition import shard_of
 from engine.delivery.queue import Row
 from engine.store.caches import bump
 from mta.outbound import deliver
-from tests.harness.outbound import Mta, World
+from tests.harness.outbound import BRIEF_LEASE_S, Mta, World
 from tests.harness.patience import PATIENCE_S
 
 SLOW_S = 5.0
@@ -167,8 +167,8 @@ async def test_an_engine_that_drains_leaves_everything_to_the_other_at_once(here
 async def test_the_shards_of_a_dead_engine_are_taken_over_when_its_lease_has_run_out(here: World) -> None:
     here.sink.script(".", delay_s=0.02)
     await mail_for(here, 200)
-    first = await here.mta("mta-1", site_connections=1)
-    second = await here.mta("mta-2", site_connections=1)
+    first = await here.mta("mta-1", site_connections=1, lease_s=BRIEF_LEASE_S)
+    second = await here.mta("mta-2", site_connections=1, lease_s=BRIEF_LEASE_S)
     await owns(here, second, 8)
     await first.crash()
     here.mtas.remove(first)
@@ -198,13 +198,13 @@ async def test_a_slow_site_does_not_hold_up_the_hand_over_of_other_shards(here: 
     names = [f"d{number}.test" for number in range(60)]
     for name in names:
         here.domain(name)
-    first = await here.mta("mta-1")
+    first = await here.mta("mta-1", lease_s=BRIEF_LEASE_S)
     await owns(here, first, 16)
     for number in range(0, 60, 4):
         await here.send(f"stuck{number}@{names[number]}")
     await here.until(lambda: first.outbound.in_hand >= 10)
-    second = await here.mta("mta-2")
-    await asyncio.sleep(here.settings.lease_s)
+    second = await here.mta("mta-2", lease_s=BRIEF_LEASE_S)
+    await asyncio.sleep(BRIEF_LEASE_S)
     held = {shard_of(name, 16) for name in names[::4]}
     free = [name for name in names if shard_of(name, 16) not in held]
     messages = [await here.send(f"bystander@{name}") for name in free]

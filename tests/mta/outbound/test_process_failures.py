@@ -11,7 +11,7 @@ import pytest
 
 from engine.base import clock
 from mta.outbound.poison_guard import MAX_DEATHS, PoisonGuard
-from tests.harness.outbound import World
+from tests.harness.outbound import BRIEF_LEASE_S, World
 from tests.mta.processes import process
 
 POISON = "This one is poison."
@@ -94,16 +94,16 @@ async def test_a_process_stopped_past_its_lease_settles_nothing_and_sends_nothin
     """Stopped after the leave to send content was asked and before it came: on waking it must ask again."""
     here.sink.script("DATA", delay_s=1.0)
     messages = await here.send_many(12, lambda n: f"reader{n}@peer.test")
-    async with process(here, tmp_path, state=tmp_path, site_connections=2) as stopped:
+    async with process(here, tmp_path, state=tmp_path, site_connections=2, lease_s=BRIEF_LEASE_S) as stopped:
         await here.until(lambda: "DATA" in here.sink.commands)
         stopped.send(signal.SIGSTOP)
         here.sink.scripts.clear()
-        await here.mta("mta-2")
+        await here.mta("mta-2", lease_s=BRIEF_LEASE_S)
         await here.until_idle()
         assert here.sink.count == 12
         stopped.send(signal.SIGCONT)
         await stopped.until_told("joined")
-        await asyncio.sleep(2 * here.settings.lease_s)
+        await asyncio.sleep(2 * BRIEF_LEASE_S)
         assert here.sink.count == 12
         stopped.send(signal.SIGTERM)
         assert await stopped.ended() == 0

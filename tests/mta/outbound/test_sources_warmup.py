@@ -21,7 +21,7 @@ from mta.outbound.source_ips.assignment import SourceAddresses
 from mta.outbound.source_ips.unspent_quota import UnspentQuota
 from ops.commands import source as ops_sources
 from tests.harness.accounts import make_account
-from tests.harness.outbound import World
+from tests.harness.outbound import BRIEF_LEASE_S, World
 from tests.harness.patience import PATIENCE_S
 from tests.harness.site_rules import set_rule
 from tests.mta.outbound.test_sources import SERVER, Witness, attempted
@@ -234,13 +234,13 @@ async def owned_by(here: World, count: int) -> None:
 @pytest.mark.exhaustive
 async def test_a_restart_keeps_the_count(here: World, server: Witness, tmp_path: Path) -> None:
     await warming(here, 8)
-    async with process(here, tmp_path, name="mta-1", source_ips=ONE) as mta:
+    async with process(here, tmp_path, name="mta-1", source_ips=ONE, lease_s=BRIEF_LEASE_S) as mta:
         first = await here.send_many(5, lambda n: f"reader{n}@c0.test")
         for message in first:
             await here.until_step(message, "delivered")
         mta.send(signal.SIGKILL)
         await mta.ended()
-    async with process(here, tmp_path, name="mta-2", source_ips=ONE):
+    async with process(here, tmp_path, name="mta-2", source_ips=ONE, lease_s=BRIEF_LEASE_S):
         await here.send_many(6, lambda n: f"later{n}@c0.test")
         await until_waiting(here, 3)
 
