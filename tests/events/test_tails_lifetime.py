@@ -134,7 +134,7 @@ async def test_places_of_a_worker_that_was_killed_come_back_by_themselves(
     brisk: Settings, pool: asyncpg.Pool, http: aiohttp.ClientSession, api_log: Path
 ) -> None:
     account = await make_account(pool)
-    steady = structs.replace(brisk, tail_idle_s=60.0)
+    steady = structs.replace(brisk, tail_idle_s=60.0, tail_lease_s=3 * LEASE_S)
     with serving(steady, api_log) as url, serving(steady, api_log) as other:
         doomed, living = Api(url, http), Api(other, http)
         async with (
@@ -146,7 +146,7 @@ async def test_places_of_a_worker_that_was_killed_come_back_by_themselves(
                 await tail.next()
             assert (await living.get("/v1/messages/tail", account.token)).status == 429
             assert (await doomed.get("/v1/messages/tail", account.token)).status == 429
-            await asyncio.sleep(LEASE_S)  # held: leases are renewed
+            await asyncio.sleep(3 * LEASE_S)  # held: leases are renewed
             assert (await living.get("/v1/messages/tail", account.token)).status == 429
 
             for worker in _workers(url):

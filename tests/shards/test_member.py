@@ -411,5 +411,5 @@ async def test_an_outage_of_postgres_fences_no_member() -> None:
 
             assert [(process.member.id, process.owned) for process in processes] == before
             assert [process.fenced for process in processes] == [0, 0, 0]
-            assert all(process.member.holds for process in processes)
+            await until(lambda: all(process.member.holds for process in processes))
         pool.terminate()
