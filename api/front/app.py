@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
@@ -95,9 +96,12 @@ class FrontApp:
             assert body is not None  # else `check` has refused it
             head = _head(scope)
             client = self._client(scope)
-            cell = await self._cell_of(head, body, network_of(client))
-            cell, extra = await self._chosen(head, scope, client, cell)
+            home = await self._home_of(head, body, network_of(client))
+            cell, extra = await self._chosen(head, scope, client, home.cell)
             response = await self._sent(cell, scope, body, client, extra)
+            if cell == home.cell and self._may_have_left(head, home, response.status):
+                response.close()
+                raise _unavailable()
         except Refusal as refusal:
             metrics.TALLY.add(metrics.FRONT_REQUESTS, cell or "none", str(refusal.status))
             await framing.answer(refusal, receive, send, self._docs)
@@ -143,8 +147,16 @@ class FrontApp:
             _log.warning("cell does not answer", cell=cell, sent=down.sent, error=repr(down.__cause__))
             raise _unavailable() from None
 
-    async def _cell_of(self, head: Head, body: RequestBody, network: str) -> str:
-        """Return the name of the cell that the request is for. Raises Refusal."""
+    def _may_have_left(self, head: Head, home: Location, status: int) -> bool:
+        """Return True if the cell may have refused an account because it has left, which the front has not read yet."""
+        if self._locator.current or home.account_id is None:
+            return False
+        return status == HTTPStatus.UNAUTHORIZED or (
+            status == HTTPStatus.NOT_FOUND and not head.path.startswith("/v1/")  # links and pictures in mail
+        )
+
+    async def _home_of(self, head: Head, body: RequestBody, network: str) -> Location:
+        """Return the cell that the request is for. Raises Refusal."""
         try:
             location = await self._located(self._router.of_head(head), network)
             if location is None and self._router.reads_body(head):
@@ -159,10 +171,11 @@ class FrontApp:
             raise Refusal(
                 ErrorType.RATE_LIMITED, "Too many unknown credentials from your network. Retry later.", retry_after_s=1
             ) from None
-        cell = self._without_account(head) if location is None else location.cell
-        if cell is None or cell not in self._locator.cells:
+        if location is None and (cell := self._without_account(head)) is not None:
+            location = Location(cell)
+        if location is None or location.cell not in self._locator.cells:
             raise _unavailable()
-        return cell
+        return location
 
     async def _located(self, named: list[Named], network: str) -> Location | None:
         """Return the cell of the first that has one."""

@@ -29,6 +29,7 @@ from engine.store.single_flight import SingleFlightCache
 
 POLL_S: Final = 0.4  # so that a changed placement is known within half a second
 CELLS_S: Final = 2.0
+FOLLOW_S: Final = 2.0  # for a look at the directory; with POLL_S less than movers wait before a cell deletes accounts
 KEPT_S: Final = 600.0  # for a key's account: after that a session that has moved to another account is asked for again
 UNKNOWN_S: Final = 1.0
 MAX_KEPT: Final = 200_000
@@ -80,7 +81,9 @@ class Locator:
 
     def __init__(self, directory_url: str, pepper: Pepper, http: aiohttp.ClientSession) -> None:
         self.cells: dict[str, Cell] = {}
-        self.current = False  # whether the last look at the directory succeeded
+        # Whether the last look at the directory succeeded. Else an account may have left its cell, whose refusals of
+        # what it no longer has must not reach a client as permanent ones.
+        self.current = False
         self.looked = asyncio.Event()  # once the first look ended
         self._url = directory_url
         self._token = credential(pepper)
@@ -102,7 +105,7 @@ class Locator:
         cells_at = 0.0
         while True:
             try:
-                async with asyncio.timeout(ASK_S):
+                async with asyncio.timeout(FOLLOW_S):
                     await self._follow(with_cells=cells_at <= time.monotonic())
                 if cells_at <= time.monotonic():
                     cells_at = time.monotonic() + CELLS_S

@@ -108,7 +108,7 @@ class FrontInboundSession(FrontSession):
     async def _ask_cell(self, cell: str, argument: str, account: UUID | None) -> None:
         try:
             upstream = await self._begun_at(cell)
-            reply = await upstream.ask(f"RCPT {argument}")
+            said = await upstream.ask(f"RCPT {argument}")
         except CellGone:
             self.drop_upstream()
             self._cell = None
@@ -117,6 +117,7 @@ class FrontInboundSession(FrontSession):
             else:
                 self.say(LATER)
             return
+        reply = await self.certain(cell, said, [] if account is None else [account])
         if is_positive(reply):
             self._accepted += 1
             self._accounts |= set() if account is None else {account}

@@ -1,7 +1,7 @@
 """Connect an SMTP session of a front to a cell, and pass messages to it; a subclass adds the commands."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from typing import ClassVar, Final, Protocol
 from uuid import UUID
@@ -89,30 +89,32 @@ class FrontSession(EsmtpSession):
             return None
         return content.octets
 
-    async def has_left(self, cell: str, accounts: Iterable[UUID]) -> bool:
-        """Return True if one of the accounts has moved from the cell or is about to.
+    async def certain(self, cell: str, reply: list[str], accounts: Collection[UUID], later: str = LATER) -> list[str]:
+        """Return the reply of a cell about the accounts, or `later` instead of a permanent refusal if one of them may
+        have left the cell: the client only needs to connect again."""
+        if not accounts or not reply[-1].startswith("5"):
+            return reply
+        left = not self._server.places.locator.current or await self.has_left(cell, accounts)
+        return [later] if left else reply
 
-        Its refusals of an account that it no longer has would be permanent ones, although the client only needs to
-        connect again.
-        """
-        with suppress(Unlocated):  # without the directory, the cell's word stands
+    async def has_left(self, cell: str, accounts: Collection[UUID]) -> bool:
+        """Return True if one of the accounts is known to have moved from the cell, or to be about to."""
+        with suppress(Unlocated):
             for account in accounts:
                 found = await self._server.places.locator.placement(account)
                 if found is not None and found.cell is not None and (found.cell != cell or found.moving_to is not None):
                     return True
         return False
 
-    async def pass_on(self, upstream: CellConnection, octets: bytes, accounts: Iterable[UUID]) -> None:
+    async def pass_on(self, upstream: CellConnection, octets: bytes, accounts: Collection[UUID]) -> None:
         """Send a message of or for the accounts to the cell, which has said 354, and pass its reply on."""
         self.allow_handling(HANDLING_S)
         try:
-            reply = await upstream.content(octets)
+            reply = await self.certain(upstream.cell, await upstream.content(octets), accounts)
         except CellGone:
-            self.drop_upstream()
             reply = [LATER]
-        if reply[-1].startswith("5") and await self.has_left(upstream.cell, accounts):
+        if reply == [LATER]:
             self.drop_upstream()
-            reply = [LATER]
         counters.MESSAGES.labels(self.door, upstream.cell, reply[-1][:3]).inc()
         self.say_lines(reply)
         if reply[-1].startswith("2"):

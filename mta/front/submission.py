@@ -102,11 +102,12 @@ class FrontSubmissionSession(FrontSession):
         try:
             upstream = await self.connect(cell, None if known is None else known.submission, secured=True)
             presented = b64encode(b"\0front\0" + password).decode()
-            reply = await upstream.ask(f"AUTH PLAIN {presented}")
+            said = await upstream.ask(f"AUTH PLAIN {presented}")
         except CellGone:
             self.drop_upstream()
             self.say(_UNCHECKED)
             return
+        reply = await self.certain(cell, said, self._owners, _UNCHECKED)
         if not is_positive(reply):
             self.drop_upstream()
             self.closing = reply[-1].startswith("421")

@@ -66,6 +66,20 @@ def front_settings(settings: Settings, directory_url: str) -> Settings:
     )
 
 
+@contextlib.asynccontextmanager
+async def out_of_reach(url: str) -> AsyncIterator[None]:
+    """Make the directory unreachable: nobody may log in, and open sessions end."""
+    name = urlsplit(url).path[1:]
+    server = await asyncpg.connect(urlsplit(url)._replace(path="/postgres").geturl())
+    try:
+        await server.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+        await server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+        yield
+        await server.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
+    finally:
+        await server.close()
+
+
 @pytest.fixture(scope="module")
 async def provider() -> AsyncIterator[TestProvider]:
     """Run the identity provider of all cells."""

@@ -1,22 +1,20 @@
 """A front while a cell or the directory is down."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import aiohttp
-import asyncpg
 import pytest
 
+from engine.base import ids
 from engine.base.settings import Settings
 from engine.cells.directory import Cell, Directory
 from loadtests.ports import reserve_port
-from tests.cells.conftest import TestCells, front_settings
+from tests.cells.conftest import TestCells, front_settings, out_of_reach
 from tests.conftest import NewDatabase
-from tests.harness.accounts import make_account
-from tests.harness.api import Api, refused, serving
+from tests.harness.accounts import make_account, revoke_key
+from tests.harness.api import Answer, Api, refused, serving
 from tests.harness.patience import PATIENCE_S
 from tests.harness.people import PASSWORD
 
@@ -82,15 +80,40 @@ async def test_while_the_directory_is_down_known_accounts_work_and_sign_up_refus
                 await asyncio.sleep(0.1)
 
 
-@contextlib.asynccontextmanager
-async def out_of_reach(url: str) -> AsyncIterator[None]:
-    """Make the directory unreachable: nobody may log in, and open sessions end."""
-    name = urlsplit(url).path[1:]
-    server = await asyncpg.connect(urlsplit(url)._replace(path="/postgres").geturl())
-    try:
-        await server.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
-        await server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
-        yield
-        await server.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
-    finally:
-        await server.close()
+async def test_what_a_cell_no_longer_has_is_not_refused_while_the_directory_is_down(
+    cells: TestCells,
+    settings: Settings,
+    other_directory: tuple[Directory, str],
+    http: aiohttp.ClientSession,
+    api_log: Path,
+) -> None:
+    """The account may have moved: its old cell has deleted it, and the front can't know."""
+    directory, url = other_directory
+    moved, present = await make_account(cells.one.pool), await make_account(cells.one.pool)
+    for account in (moved, present):
+        await directory.place(account.id, "one")
+    with serving(front_settings(settings, url), api_log, "create_front") as base:
+        front = Api(base, http)
+
+        async def until(status: int) -> Answer:
+            async with asyncio.timeout(PATIENCE_S):
+                while (answer := await front.get("/v1/me", moved.token)).status != status:
+                    await asyncio.sleep(0.1)
+            return answer
+
+        for account in (moved, present):
+            assert (await front.get("/v1/me", account.token)).status == 200
+        async with out_of_reach(url):
+            await until_down(front)
+            await revoke_key(cells.one.pool, moved.id, moved.token)
+            assert refused(await until(503)) == (503, "unavailable")
+            missing = await front.get(f"/v1/messages/{ids.format_id(ids.Kind.MESSAGE, ids.uuid7())}", present.token)
+            assert refused(missing) == (404, "not_found")  # its account is there
+        await until(401)
+
+
+async def until_down(front: Api) -> None:
+    """Wait until the front has noticed that the directory is down."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (await front.get("/readyz")).json["checks"]["directory"]["ok"]:
+            await asyncio.sleep(0.1)

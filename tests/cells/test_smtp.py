@@ -18,7 +18,7 @@ from loadtests.ports import reserve_port
 from mta.front.cell_connection import CellConnection, CellGone
 from mta.front.process import run
 from ops.local import certificate
-from tests.cells.conftest import TestCells, front_settings
+from tests.cells.conftest import TestCells, front_settings, out_of_reach
 from tests.harness.accounts import TestAccount, make_account
 from tests.harness.inbound import TestMx, new_source, receiving
 from tests.harness.patience import PATIENCE_S
@@ -355,6 +355,33 @@ async def test_a_message_for_an_account_that_moves_meanwhile_is_sent_again(front
     await client.write(b"Subject: slow\r\n\r\nx\r\n.\r\n")
     assert (await client.reply()).startswith("451 4.3.0 ")
     await client.close()
+
+
+async def test_what_a_cell_no_longer_has_is_refused_for_a_while_only_if_the_directory_is_down(front: SmtpFront) -> None:
+    account = await placed(front, "one")
+    address, pool = await front.mxs["one"].claim(account), front.cells.one.pool
+    await until_answered(front, address, "250 ")
+    await until_logged_in(front, account, "235 ")
+    async with out_of_reach(front.cells.directory_url):
+        await pool.execute("DELETE FROM inbound_addresses WHERE account_id = $1", account.id)
+        for key in await pool.fetch("SELECT id FROM api_keys WHERE account_id = $1", account.id):
+            await revoke_key(pool, account.id, key["id"], actor="test")
+        await until_answered(front, address, "451 4.3.0 ")
+        await until_logged_in(front, account, "454 4.7.0 ")
+    await until_answered(front, address, "550 ")
+    await until_logged_in(front, account, "535 ")
+
+
+async def until_logged_in(front: SmtpFront, account: TestAccount, reply: str) -> None:
+    """Log in until the front answers so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            client = await front.submitting()
+            found = await client.log_in(account.token)
+            await client.close()
+            if found.startswith(reply):
+                return
+            await asyncio.sleep(0.2)
 
 
 async def test_a_reply_with_an_endless_line_ends_the_connection_to_the_cell() -> None:
