@@ -8,7 +8,6 @@ import pytest
 from engine.delivery.hints import Hints
 from engine.sending.accept import Acceptor
 from engine.store import redis as redis_store
-from mta.outbound import deliver
 from mta.outbound.delivery import ActiveDelivery
 from mta.outbound.sites import site as sites
 from mta.outbound.suppression_check import SuppressionCheck
@@ -84,10 +83,8 @@ async def test_suppressions_of_mail_that_waits_long_are_checked_ahead_of_its_tur
         await repeat(check, delivery)
 
     monkeypatch.setattr(SuppressionCheck, "repeat", counted)
-    for module in (sites, deliver):
-        monkeypatch.setattr(module, "STALE_S", 1.0)
-    monkeypatch.setattr(sites, "AHEAD_S", 0.9)
-    here.sink.script(".", delay_s=0.05)
+    monkeypatch.setattr(sites, "AHEAD_S", 0.9 * sites.STALE_S)  # the checks of several seconds are in time
+    here.sink.script(".", delay_s=2.5 * sites.STALE_S / 50)
     await here.send_many(50, lambda n: f"reader{n}@peer.test")
     await here.mta(site_connections=1)
     await here.until(lambda: here.sink.count >= 3)
