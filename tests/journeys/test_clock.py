@@ -254,7 +254,7 @@ async def test_moves_of_two_requests_follow_one_another(service: Service, served
 
 async def test_everything_that_is_stored_after_a_jump_is_dated_by_it(service: Service, served: Api) -> None:
     access = await new_access(service)
-    await advance(served, access, advance="40d")
+    await advance(served, access, advance="3d")
     before = await counted(service)
 
     for path, body in {
