@@ -79,6 +79,9 @@ class PairedPostgres(PostgresServer):
         if done.returncode != 0:
             shutil.rmtree(self.data, ignore_errors=True)
             raise CannotServe(f"pg_basebackup could not copy the primary:\n{(done.stdout + done.stderr)[-2000:]}")
+        # What pg_basebackup wrote may have options that only its own, newer version knows. The last line counts.
+        with (self.data / "postgresql.auto.conf").open("a", encoding="utf-8") as settings:
+            settings.write(f"primary_conninfo = 'host={self.source.socket_folder()} port=5432 user=postgres'\n")
 
     def _copier(self) -> Path:
         """Return a pg_basebackup. Fetched servers of other versions lack it; a newer one copies them as well."""
