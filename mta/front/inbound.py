@@ -117,7 +117,7 @@ class FrontInboundSession(FrontSession):
             else:
                 self.say(LATER)
             return
-        reply = await self.certain(cell, said, [] if account is None else [account])
+        reply = await self.unless_left(cell, said, [] if account is None else [account])
         if is_positive(reply):
             self._accepted += 1
             self._accounts |= set() if account is None else {account}

@@ -89,7 +89,9 @@ class FrontSession(EsmtpSession):
             return None
         return content.octets
 
-    async def certain(self, cell: str, reply: list[str], accounts: Collection[UUID], later: str = LATER) -> list[str]:
+    async def unless_left(
+        self, cell: str, reply: list[str], accounts: Collection[UUID], later: str = LATER
+    ) -> list[str]:
         """Return the reply of a cell about the accounts, or `later` instead of a permanent refusal if one of them may
         have left the cell: the client only needs to connect again."""
         if not accounts or not reply[-1].startswith("5"):
@@ -110,7 +112,7 @@ class FrontSession(EsmtpSession):
         """Send a message of or for the accounts to the cell, which has said 354, and pass its reply on."""
         self.allow_handling(HANDLING_S)
         try:
-            reply = await self.certain(upstream.cell, await upstream.content(octets), accounts)
+            reply = await self.unless_left(upstream.cell, await upstream.content(octets), accounts)
         except CellGone:
             reply = [LATER]
         if reply == [LATER]:

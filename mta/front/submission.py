@@ -107,7 +107,7 @@ class FrontSubmissionSession(FrontSession):
             self.drop_upstream()
             self.say(_UNCHECKED)
             return
-        reply = await self.certain(cell, said, self._owners, _UNCHECKED)
+        reply = await self.unless_left(cell, said, self._owners, _UNCHECKED)
         if not is_positive(reply):
             self.drop_upstream()
             self.closing = reply[-1].startswith("421")
@@ -175,7 +175,7 @@ class FrontSubmissionSession(FrontSession):
         """Pass a command to the cell and its reply to the client, except one that begins with `silent_if`."""
         assert self._upstream is not None
         try:
-            reply = await self._upstream.ask(line)
+            reply = await self.unless_left(self._upstream.cell, await self._upstream.ask(line), self._owners)
         except CellGone:
             self.drop_upstream()
             self.say(LATER)

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from engine.accounts.audit import store as audit
 from engine.base.settings import Settings
+from engine.cells import locator
 from engine.cells.directory import Cell, Directory
 from engine.store.postgres import close_pool, open_pool
 from ops.account_moves import copy_rows, fence
@@ -94,6 +95,10 @@ async def furnished(cell: CellHere, directory: Directory) -> Estate:
         around = await fence.unit_around(connection, account.id)
     await directory.place_many([one.id for one in around], cell.name)
     return estate
+
+
+def test_a_front_without_the_directory_notices_before_the_old_cell_deletes() -> None:
+    assert locator.POLL_S + locator.FOLLOW_S < moves.FRONTS_KNOW_S
 
 
 async def test_every_table_is_an_accounts_or_has_a_reason(cells: Cells) -> None:
